@@ -368,6 +368,7 @@ impl Ours {
             title: None,
             expires_in_s: None,
             requests_per_minute: Some(u32::MAX),
+            approves: Vec::new(),
         };
         let cannot = |problem: windlass_server::Problem| BenchError::Server(problem.to_string());
         let token = api.tokens().make(wanted).await.map_err(cannot)?.token;

@@ -1,22 +1,30 @@
 //! Arguments and help texts of the command line.
 
+pub mod approvals;
 mod background;
 mod backup;
 mod events;
+mod policy;
 mod run;
 mod schedules;
+mod secrets;
 mod token;
 mod triggers;
+mod webhooks;
 
+pub use approvals::Connections;
 pub use background::{InboxArgs, Logs, MessagesArgs, SayArgs, TasksArgs, TasksCommand};
 pub use backup::BackupArgs;
 pub use events::{EmitArgs, FulfilArgs, NoticeArgs};
+pub use policy::{InitArgs, PolicyArgs, PolicyCheckArgs, PolicyCommand, PolicyHistoryArgs, PolicySetArgs};
 pub use run::RunArgs;
 pub use schedules::{
     AddSchedule, ListSchedules, OneSchedule, PreviewScheduleArgs, SchedulesArgs, SchedulesCommand,
 };
+pub use secrets::{ListSecrets, OneSecret, SecretsArgs, SecretsCommand};
 pub use token::{TokenArgs, TokenCreate, TokenWhat};
 pub use triggers::{AddTrigger, ListTriggers, OneTrigger, TriggersArgs, TriggersCommand};
+pub use webhooks::{AddWebhook, OneWebhook, WebhooksArgs, WebhooksCommand};
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -50,7 +58,8 @@ Example: windlass call echo '{\"message\": \"hello\"}'";
 
 /// Builds the command line. The help of each command hides global options that the command does not use.
 pub fn command() -> clap::Command {
-    let refused: [(&str, &[&str]); 5] = [
+    let refused: [(&str, &[&str]); 6] = [
+        ("init", &["server", "token_file"]),
         ("serve", &["server", "token_file"]),
         ("dev", &["server", "token_file"]),
         ("backup", &["server", "token_file"]),
@@ -76,6 +85,8 @@ pub enum Command {
     Serve(Serve),
     /// Serve a demo folder with example tools and calls, and print what to type next
     Dev(Dev),
+    /// Write a starter windlass.toml, with a template policy if asked to
+    Init(InitArgs),
     /// Run a batch of calls from a file; running it again returns the recorded answers
     Run(RunArgs),
     /// Run one call
@@ -112,6 +123,14 @@ pub enum Command {
     Accept(Accept),
     /// Complete a call that waits for an external answer, by the key its tool issued
     Complete(CompleteArgs),
+    /// List everything that waits for a person, with the command that answers it
+    Waiting(approvals::WaitingArgs),
+    /// List open approvals, and answers that are remembered
+    Approvals(approvals::ApprovalsArgs),
+    /// Approve a call that waits for it
+    Approve(approvals::ApproveArgs),
+    /// Deny a call that waits for approval
+    Deny(approvals::DenyArgs),
     /// List open questions
     Questions(QuestionsArgs),
     /// Answer a question
@@ -120,6 +139,12 @@ pub enum Command {
     Signal(SignalArgs),
     /// Report that a session was connected to a provider, or that the connection was declined
     Connections(Connections),
+    /// Show, check and change the policy: which calls run, ask a person first, or are denied
+    Policy(PolicyArgs),
+    /// Store, list and remove secrets, which tools use by name
+    Secrets(SecretsArgs),
+    /// Manage webhooks, which post notices and waits for a person to URLs
+    Webhooks(WebhooksArgs),
     /// Create, list and revoke the server's tokens
     Token(TokenArgs),
     /// Copy the data folder consistently, also while a process owns it
@@ -492,37 +517,12 @@ pub struct SignalArgs {
     pub json: bool,
 }
 
-/// `windlass connections`
-#[derive(Args)]
-#[command(group = ArgGroup::new("what").required(true).args(["connected", "declined"]))]
-#[command(after_help = "\
-For calls in state awaiting_connection: `windlass calls --state awaiting_connection` shows what they need. All calls of the
-session that wait for this provider run again, or fail. If no process owns the data folder, the report is recorded for the
-next owner.
-
-Example: windlass connections default mail --connected")]
-pub struct Connections {
-    /// The session
-    pub session: String,
-    /// The provider, as the calls name it
-    pub provider: String,
-    /// It is connected
-    #[arg(long)]
-    pub connected: bool,
-    /// The connection was declined
-    #[arg(long)]
-    pub declined: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// `windlass confirm`
 #[derive(Args)]
 #[command(after_help = "\
 A copied data folder has the same calls and the same secret as its original, which may still be running them. So the first
-start on a copy ends calls that were under way as unknown, disables schedules, and kills no process. If the original is
-gone, confirm that before the first start: then the copy recovers as its original would after a crash.
+start on a copy ends calls that were under way as unknown, disables schedules, holds webhooks, and kills no process. If the
+original is gone, confirm that before the first start: then the copy recovers as its original would after a crash.
 
 Example: windlass --data restored confirm --original-gone")]
 pub struct Confirm {

@@ -2,15 +2,20 @@
 
 use crate::args::Doctor;
 use crate::door::At;
-use crate::{exit, folder, serve, show};
+use crate::{exit, folder, serve, show, tools};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
 use windlass::error::chain;
 use windlass::limits::{Retention, RetentionOutlook};
+use windlass::policy::PolicyVersion;
+use windlass::store::memory::MemoryStore;
 use windlass::store::sqlite::SqliteStore;
 use windlass::store::{SessionRow, Store, StoreError};
 use windlass::time::{Clock, SystemClock, wall_time};
+use windlass_tools::Declared;
+use windlass_tools::Launcher;
+use windlass_tools::sandbox::SandboxBackend;
 
 /// The maximum number of sessions checked.
 const SESSIONS_MAX: u64 = 100_000;
@@ -55,7 +60,11 @@ pub async fn doctor(at: &At, args: Doctor) -> anyhow::Result<ExitCode> {
         ("sessions", checked.len().to_string()),
         ("journal", if sound { "sound" } else { "damaged" }.to_string()),
         ("retention", told_retention(&configured.declared.retention)),
+        ("sandbox", told_sandbox().await),
     ];
+    let (told, is_denying) = policy(store.as_ref(), &configured.declared).await?;
+    facts.push(("policy", told));
+    facts.extend(told_alone(at)?);
     if let Some(taken) = taken {
         facts.push(("backup", format!("taken at {}; not started since", wall_time(taken))));
     }
@@ -89,7 +98,31 @@ pub async fn doctor(at: &At, args: Doctor) -> anyhow::Result<ExitCode> {
             .map(|limit| vec![limit.name.to_string(), limit.value.to_string(), limit.reason.to_string()]);
         show::table(&["LIMIT", "VALUE", "WHY"], rows)?;
     }
-    Ok(if sound { ExitCode::SUCCESS } else { exit::folder() })
+    Ok(if sound && !is_denying { ExitCode::SUCCESS } else { exit::folder() })
+}
+
+/// The policy that the next start puts into force, and whether it denies everything.
+async fn policy(store: Option<&Arc<dyn Store>>, declared: &Declared) -> anyhow::Result<(String, bool)> {
+    let empty: Arc<dyn Store> = Arc::new(MemoryStore::new()?);
+    let store = store.unwrap_or(&empty);
+    let policy = PolicyVersion::recorded(&**store, declared.policy.as_ref(), &declared.limits).await?;
+    Ok((told_policy(&policy), policy.broken.is_some()))
+}
+
+fn told_policy(policy: &PolicyVersion) -> String {
+    let (declared, set) = (policy.declared.len(), policy.rules.len());
+    match &policy.broken {
+        Some(reason) => format!("broken, so every call is denied: {reason}"),
+        None if declared + set == 0 => "none: tools of MCP servers ask, all others run".to_string(),
+        None => format!("version {}: {declared} rules of windlass.toml, {set} set", policy.version),
+    }
+}
+
+/// The warning about tools that nothing runs beside.
+fn told_alone(at: &At) -> anyhow::Result<Option<(&'static str, String)>> {
+    let alone = tools::alone(at)?;
+    let told = "write the whole session by default, so nothing runs beside them: declare their `claims`";
+    Ok((!alone.is_empty()).then(|| ("warning", format!("{} {told}", alone.join(", ")))))
 }
 
 /// The rules of retention in effect.
@@ -119,6 +152,22 @@ async fn held(store: &Arc<dyn Store>, rules: &Retention) -> anyhow::Result<Vec<(
         ("oldest kept entry", oldest),
         ("would expire now", format!("{} batches, {} bytes", outlook.batches, outlook.bytes)),
     ])
+}
+
+/// The sandbox for commands that works on this machine.
+async fn told_sandbox() -> String {
+    let found = tokio::task::spawn_blocking(|| {
+        let launcher = Launcher::this_binary().map_err(|error| error.to_string())?;
+        SandboxBackend::find(&launcher).map_err(|error| error.to_string())
+    });
+    match found.await {
+        Ok(Ok(SandboxBackend::Bubblewrap)) => "bubblewrap".to_string(),
+        Ok(Ok(SandboxBackend::Landlock)) => {
+            "Landlock; install bubblewrap for one in which commands can change modes of files and list processes".to_string()
+        }
+        Ok(Err(why)) => format!("commands with a sandbox are refused: {why}"),
+        Err(error) => format!("unknown: {error}"),
+    }
 }
 
 /// The finding about whether the folder is a copy.

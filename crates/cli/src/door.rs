@@ -4,10 +4,11 @@
 use crate::exit::Usage;
 use crate::{folder, show};
 use anyhow::Context;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use windlass::approvals::remembered;
 use windlass::inspect::{self, CallFilter, RecordedCall};
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::store::{Store, StoreError};
@@ -17,6 +18,7 @@ use windlass_server::access::Caller;
 use windlass_server::client::{Client, ClientError};
 use windlass_server::sessions::Sessions;
 use windlass_server::view::{self, View, Whose};
+use windlass_server::wire::approvals::{RememberedView, WaitingFilter, WaitingQuery};
 use windlass_server::wire::shown::{PageView, SessionView};
 use windlass_server::wire::{CallQuery, LIMIT_MAX, Paging, QuestionQuery, StateFilter};
 
@@ -25,6 +27,8 @@ const OWNER_WAIT: Duration = Duration::from_secs(5);
 const OWNER_LOOKS_EVERY: Duration = Duration::from_millis(20);
 /// The length of a question's id.
 const QUESTION_CHARS: usize = 52;
+/// The maximum number of remembered approvals that are read.
+const REMEMBERED_MAX: u64 = 1_000;
 /// The maximum number of sessions searched for a handle's prefix.
 const SESSIONS_MAX: u64 = 1_000;
 
@@ -174,6 +178,61 @@ impl Door {
                 DoorRoute::Folder(store) => {
                     let view = View::of_record(store.clone());
                     serde_json::to_value(view.questions(Whose::All, &list).await?)?
+                }
+            })
+        })
+        .await
+    }
+
+    /// Everything that waits for a person.
+    pub async fn waiting(&self, list: &WaitingQuery) -> anyhow::Result<Vec<Value>> {
+        every(async |Paging { limit, after }| {
+            let list = WaitingQuery { limit: *limit, after: after.clone(), ..list.clone() };
+            Ok(match &self.way {
+                DoorRoute::Driver(driver) => driver.waiting(&list).await?,
+                DoorRoute::Folder(store) => {
+                    serde_json::to_value(View::of_record(store.clone()).waiting(&list).await?)?
+                }
+            })
+        })
+        .await
+    }
+
+    /// All open approvals.
+    pub async fn approvals(&self, session: Option<&str>) -> anyhow::Result<Vec<Value>> {
+        let session = session.map(str::to_string);
+        self.waiting(&WaitingQuery {
+            session,
+            kind: Some(WaitingFilter::Approval),
+            ..WaitingQuery::default()
+        })
+        .await
+    }
+
+    /// Finds an open approval by its id or a unique prefix of it.
+    pub async fn find_approval(&self, text: &str) -> anyhow::Result<Value> {
+        let prefix = text.to_lowercase();
+        let mut found = self.approvals(None).await?;
+        found.retain(|approval| approval["id"].as_str().is_some_and(|id| id.starts_with(&prefix)));
+        match found.len() {
+            1 => Ok(found.swap_remove(0)),
+            0 => {
+                let told = "no open approval begins with";
+                Err(Usage(format!("{told} {text}; `windlass approvals` lists them")).into())
+            }
+            _ => Err(Usage(format!("several approvals begin with {text}; write more of it")).into()),
+        }
+    }
+
+    /// The approvals that a session gives again by itself.
+    pub async fn remembered(&self, session: &str) -> anyhow::Result<Vec<Value>> {
+        every(async |paging| {
+            Ok(match &self.way {
+                DoorRoute::Driver(driver) => driver.remembered(session, paging).await?,
+                DoorRoute::Folder(store) => {
+                    let found = remembered(&**store, session, REMEMBERED_MAX).await?;
+                    let items: Vec<RememberedView> = found.into_iter().map(Into::into).collect();
+                    json!({ "items": items })
                 }
             })
         })

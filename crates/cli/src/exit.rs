@@ -41,6 +41,11 @@ pub fn of(calls: &[Value]) -> ExitCode {
     ExitCode::from(worst.max_by_key(rank).unwrap_or(0))
 }
 
+/// The exit code for a test message that was not delivered.
+pub fn failed() -> ExitCode {
+    ExitCode::from(FAILED)
+}
+
 /// The exit code for calls that stay open.
 pub fn open() -> ExitCode {
     ExitCode::from(OPEN)

@@ -6,10 +6,12 @@ use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use windlass::secrets::{SecretKey, SecretKeySource};
 use windlass::sessions::JudgedCopy;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::store::{Durability, Store, StoreError};
 use windlass::{Config, Limits, Runtime};
+use windlass_server::webhooks::WebhookClient;
 use windlass_tools::declared::Traces;
 use windlass_tools::{Declared, Launcher, builtin, kill_survivors, load};
 
@@ -90,11 +92,11 @@ async fn judge_copy(store: &Arc<dyn Store>, at: &At) -> anyhow::Result<()> {
     let judging = Runtime::new(Config::on(store.clone()));
     let judged = judging.judge_copy().await.context("could not judge the copy")?;
     drop(judging);
-    if let Some(JudgedCopy { unknown, parked, schedules }) = judged {
+    if let Some(JudgedCopy { unknown, parked, schedules, webhooks }) = judged {
         crate::logs::tell!(
             "{} is a copy, and its original may still be running: {unknown} calls that were under way are unknown \
-             now (`windlass calls --state unknown`), {parked} parked calls wait on, {schedules} schedules are disabled, no \
-             process was killed",
+             now (`windlass calls --state unknown`), {parked} parked calls wait on, {schedules} schedules are disabled, \
+             {webhooks} webhooks are held, no process was killed",
             at.data.display()
         );
     }
@@ -156,13 +158,21 @@ fn with_tools(
     limits: Limits,
     configured: Configured,
 ) -> anyhow::Result<Runtime> {
+    let secret_key = match SecretKey::from_env().map_err(|error| Usage(error.to_string()))? {
+        Some(key) => SecretKeySource::Key(key),
+        None => SecretKeySource::File(at.data.join("secret.key")),
+    };
     let runtime = Runtime::new(Config {
         limits,
+        secret_key,
         files: Some(at.data.join("files")),
+        folders: configured.declared.folders.clone(),
+        webhooks: Some(Arc::new(WebhookClient::default())),
         retention: configured.declared.retention,
+        policy: configured.declared.policy,
         ..Config::on(store)
     });
-    for tool in builtin() {
+    for tool in builtin(&configured.declared.builtin) {
         runtime.register_shared(tool)?;
     }
     for (group, cap) in &configured.declared.groups {

@@ -3,6 +3,7 @@
 
 mod accept;
 mod answer;
+mod approvals;
 mod args;
 mod backup;
 mod bench;
@@ -20,14 +21,17 @@ mod emit;
 mod exit;
 mod folder;
 mod inbox;
+mod init;
 mod input;
 mod install;
 mod logs;
 mod owner;
+mod policy;
 mod questions;
 mod resolve;
 mod run;
 mod schedules;
+mod secrets;
 mod serve;
 mod sessions;
 mod show;
@@ -39,6 +43,7 @@ mod tools;
 mod triggers;
 mod turn;
 mod watch;
+mod webhooks;
 
 use anyhow::Context;
 use args::{Cli, Command};
@@ -54,7 +59,7 @@ const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     // A command tool is started through this same binary, so that the command dies with its owner.
-    if std::env::args_os().nth(1).is_some_and(|arg| arg == windlass_tools::LAUNCH_ARG) {
+    if std::env::args_os().nth(1).is_some_and(|arg| windlass_tools::is_launch_arg(&arg)) {
         return windlass_tools::launch_main();
     }
     let cli = match Cli::from_arg_matches(&args::command().get_matches()) {
@@ -115,11 +120,19 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Resolve(args) => resolve::resolve(&at, owned, args).await,
         Command::Accept(args) => accept::accept(&at, args).await,
         Command::Complete(args) => complete::complete(&at, args).await,
+        Command::Waiting(args) => approvals::waiting(&at, args).await,
+        Command::Approvals(args) => approvals::approvals(&at, args).await,
+        Command::Approve(args) => approvals::approve(&at, args).await,
+        Command::Deny(args) => approvals::deny(&at, args).await,
         Command::Questions(args) => questions::questions(&at, args).await,
         Command::Answer(args) => answer::answer(&at, args).await,
         Command::Signal(args) => signal::signal(&at, args).await,
         Command::Connections(args) => connections::connections(&at, args).await,
         Command::Watch(args) => watch::watch(&at, args).await,
+        Command::Policy(args) => policy::policy(&at, owned, args).await,
+        Command::Init(args) => init::init(&at, &args),
+        Command::Secrets(args) => secrets::secrets(&at, owned, args).await,
+        Command::Webhooks(args) => webhooks::webhooks(&at, owned, args).await,
         Command::Token(args) => token::token(&at, owned, args).await,
         Command::Backup(args) => backup::backup(&at, args).await,
         Command::Confirm(args) => confirm::confirm(&at, &args).await,

@@ -176,6 +176,11 @@ pub fn tell_waiting_for(call: &Value, told: &mut HashSet<String>, options: &str)
         Wait::Input => format!(
             "`windlass questions{options}` shows what it asks, `windlass answer ID JSON{options}` answers it"
         ),
+        Wait::Approval => {
+            format!(
+                "`windlass approvals{options}` shows it, `windlass approve ID{options}` or `windlass deny ID{options}` answers it"
+            )
+        }
         Wait::Connection => {
             format!(
                 "once it is connected: windlass connections SESSION PROVIDER --connected{options}, or --declined"

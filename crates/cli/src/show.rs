@@ -165,6 +165,28 @@ pub fn completed(left_for: Option<&str>, as_json: bool) -> anyhow::Result<()> {
     }
 }
 
+/// Reports that an approval was answered, by the owner or for the session's next one.
+pub fn decided(left_for: Option<&str>, as_json: bool) -> anyhow::Result<()> {
+    match left_for {
+        _ if as_json => {
+            json(&serde_json::json!({"decided": true, "left_for_next_owner": left_for.is_some()}))
+        }
+        Some(session) => print(&left_for_next(session)),
+        None => Ok(()),
+    }
+}
+
+/// Prints one entry of what waits for a person: what it is, its whole text, and how to answer.
+pub fn waiting(item: &Value) -> anyhow::Result<()> {
+    let text = |field: &str| item[field].as_str().unwrap_or_default();
+    let until = item["until"].as_str().map(|until| format!(", until {until}")).unwrap_or_default();
+    print(&format!("{} in session {}{until}", text("kind"), line(text("session"))))?;
+    for shown in text("text").lines() {
+        print(&format!("  {}", visible::line(shown)))?;
+    }
+    print(&format!("  {}", line(text("command"))))
+}
+
 /// The reader of standard output is gone, as after `| head`.
 #[derive(Debug, thiserror::Error)]
 #[error("the reader of standard output is gone")]

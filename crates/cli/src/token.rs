@@ -43,6 +43,7 @@ async fn create(keeper: &Keeper, args: TokenCreate) -> anyhow::Result<()> {
         title: args.title,
         expires_in_s: args.expires_in_s,
         requests_per_minute: args.requests_per_minute,
+        approves: args.approves,
     };
     let made: NewTokenView = match keeper {
         Keeper::Driver(driver) => driver.make_token(&wanted).await?,

@@ -25,19 +25,54 @@ pub async fn tools(at: &At, args: ToolsArgs) -> anyhow::Result<ExitCode> {
         None if args.json => show::json(&tools)?,
         None => {
             let rows = tools.iter().map(|tool| {
-                let flags = tool["flags"].as_array().into_iter().flatten().filter_map(Value::as_str);
-                let mut flags: Vec<&str> = flags.collect();
-                if tool["paused"] == true {
-                    flags.push("paused");
-                }
                 let about = text(tool, "description");
-                let about = about.lines().next().unwrap_or_default().to_string();
-                vec![text(tool, "name"), text(tool, "class"), flags.join(" "), about]
+                let about = about.lines().next().unwrap_or_default();
+                let paused = if tool["paused"] == true { "(paused) " } else { "" };
+                let approval = tool["approval"].as_str().unwrap_or("-").to_string();
+                vec![
+                    text(tool, "name"),
+                    text(tool, "class"),
+                    runs(tool),
+                    background(tool).to_string(),
+                    approval,
+                    text(tool, "source"),
+                    format!("{paused}{about}"),
+                ]
             });
-            show::table(&["TOOL", "CLASS", "FLAGS", "DESCRIPTION"], rows)?;
+            let titles = ["TOOL", "CLASS", "RUNS", "BACKGROUND", "APPROVAL", "SOURCE", "DESCRIPTION"];
+            show::table(&titles, rows)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The calls that a call of the tool runs beside, or the claims that decide it.
+fn runs(tool: &Value) -> String {
+    match tool["claims"].as_array() {
+        Some(claims) if claims.is_empty() => "beside all".to_string(),
+        Some(claims) => claims.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "),
+        None if tool["class"] == "read" => "beside reads".to_string(),
+        None if tool["class"].is_string() => "alone".to_string(),
+        // Its provider has not loaded it.
+        None => "-".to_string(),
+    }
+}
+
+fn background(tool: &Value) -> &'static str {
+    let has = |flag: &str| tool["flags"].as_array().is_some_and(|flags| flags.iter().any(|set| set == flag));
+    match (has("background_only"), has("background")) {
+        (true, _) => "only",
+        (false, true) => "yes",
+        (false, false) => "-",
+    }
+}
+
+/// The names of tools that write the whole session because they declare no claims: nothing runs beside them.
+pub fn alone(at: &At) -> anyhow::Result<Vec<String>> {
+    let tools = folder::tools_only(at)?.tools();
+    let shown = tools.iter().map(view::tool).map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+    let alone = shown.iter().filter(|tool| runs(tool) == "alone");
+    Ok(alone.filter_map(|tool| tool["name"].as_str().map(str::to_string)).collect())
 }
 
 /// The tools of the driver; without one, the tools that this command would load.

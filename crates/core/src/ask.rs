@@ -1,9 +1,11 @@
 //! Messages from outside to a call, as the owner of its session finds them in `inbound`.
 
+use crate::call::{ApprovalAnswer, ApprovalAnswered};
 use crate::entry::ExtraFields;
 use crate::ids::{BatchNo, CallId, Ordinal};
 use crate::operation::Completion;
 use crate::outcome::JsonText;
+use crate::tool::Digest;
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
 
@@ -56,6 +58,19 @@ pub enum Ask {
         /// Its idempotency key.
         key: String,
     },
+    /// A person approves or denies a call.
+    Decide(Box<Decide>),
+}
+
+/// A person's answer to an approval, as a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decide {
+    /// The call.
+    pub call: CallId,
+    /// The answer, with the number of the approval.
+    pub answered: ApprovalAnswered,
+    /// The record by which answers of this kind are remembered from now on, as JSON.
+    pub remember: Option<JsonText>,
 }
 
 /// The reach of a cancel.
@@ -80,7 +95,7 @@ pub struct UnreadableAsk {
 #[derive(Default, Encode, Decode)]
 #[cbor(map)]
 struct AskFields {
-    /// 0: cancel, 1: resolve, 2: accept, 3: complete, 4: connect, 5: signal.
+    /// 0: cancel, 1: resolve, 2: accept, 3: complete, 4: connect, 5: signal, 6: decide.
     #[n(0)]
     kind: u8,
     #[n(1)]
@@ -107,11 +122,58 @@ struct AskFields {
     extras: Option<ExtraFields>,
     #[n(19)]
     timed_out: Option<bool>,
+    /// Of an answer to an approval, as all that follow: its number, the digest of what is approved, the edited arguments, the
+    /// principal that answered, the remembered record and its id.
+    #[n(20)]
+    number: Option<u32>,
+    #[cbor(n(21), with = "minicbor::bytes")]
+    digest: Option<Vec<u8>>,
+    #[n(22)]
+    args: Option<String>,
+    #[n(23)]
+    by: Option<String>,
+    #[n(24)]
+    remember: Option<String>,
+    #[n(25)]
+    remembered: Option<String>,
 }
 
 impl AskFields {
     fn of(kind: u8, call: CallId) -> AskFields {
         AskFields { kind, batch: Some(call.batch.0), ordinal: Some(call.ordinal.0), ..AskFields::default() }
+    }
+
+    fn deciding(decide: &Decide) -> AskFields {
+        let Decide { call, answered, remember } = decide;
+        let owned = |text: &Option<Arc<str>>| text.as_deref().map(str::to_string);
+        let fields = AskFields {
+            number: Some(answered.number),
+            by: owned(&answered.by),
+            remember: owned(remember),
+            remembered: owned(&answered.remembered),
+            ..AskFields::of(6, *call)
+        };
+        match &answered.answer {
+            ApprovalAnswer::Approved { digest, args } => {
+                AskFields { digest: Some(digest.0.to_vec()), args: owned(args), ..fields }
+            }
+            ApprovalAnswer::Denied { reason } => AskFields { reason: owned(reason), ..fields },
+        }
+    }
+
+    /// An answer with a digest approves; one without denies.
+    fn decide(&mut self, call: CallId, number: u32) -> Result<Decide, UnreadableAsk> {
+        let answer = match self.digest.take() {
+            Some(digest) => {
+                let damaged = |_| UnreadableAsk { what: "the digest of an approval is damaged".to_string() };
+                let digest = Digest(digest.try_into().map_err(damaged)?);
+                ApprovalAnswer::Approved { digest, args: self.args.take().map(Into::into) }
+            }
+            None => ApprovalAnswer::Denied { reason: self.reason.take().map(Into::into) },
+        };
+        let (by, remembered) = (self.by.take().map(Into::into), self.remembered.take().map(Into::into));
+        let answered = ApprovalAnswered { number, answer, by, remembered };
+        Ok(Decide { call, answered, remember: self.remember.take().map(Into::into) })
     }
 
     /// An answer is a value, a code with a message, or a timeout; none of them means that it was cancelled.
@@ -147,6 +209,11 @@ impl Ask {
             }
             Ask::Complete { call, name, .. } => format!("complete {call} {name}"),
             Ask::Signal { call, name, key, .. } => format!("signal {call} {name} {key}"),
+            // Whoever approves after another has denied is told so.
+            Ask::Decide(decide) if crate::mutant::breaks("approval-changes") => {
+                format!("decide {} {} as {:?}", decide.call, decide.answered.number, decide.answered.answer)
+            }
+            Ask::Decide(decide) => format!("decide {} {}", decide.call, decide.answered.number),
             // Connections come and go.
             Ask::Connect { provider, connected } => format!("connect {provider} {connected} at {count}"),
         }
@@ -171,6 +238,7 @@ impl Ask {
                 let (name, connected) = (Some(provider.to_string()), Some(*connected));
                 AskFields { kind: 4, name, connected, ..AskFields::default() }
             }
+            Ask::Decide(decide) => AskFields::deciding(decide),
             Ask::Signal { call, name, payload, key } => AskFields {
                 name: Some(name.to_string()),
                 ok: Some(payload.to_string()),
@@ -233,6 +301,9 @@ impl Ask {
             {
                 Ask::Signal { call, name: name.into(), payload: payload.into(), key }
             }
+            (6, Some(call), _) if let Some(number) = fields.number => {
+                Ask::Decide(Box::new(fields.decide(call, number)?))
+            }
             (kind, _, _) => {
                 return Err(UnreadableAsk { what: format!("its kind {kind} or its call is missing") });
             }
@@ -257,6 +328,11 @@ mod tests {
         let cancel = |scope| Ask::Cancel { scope, reason: Some("r".into()) };
         let signal = Ask::Signal { call, name: "n".into(), payload: "1".into(), key: "k".into() };
         let complete = |completion| Ask::Complete { call, name: "n".into(), completion };
+        let decide = |answer| {
+            let answered =
+                ApprovalAnswered { number: 2, answer, by: Some("ann".into()), remembered: Some("m".into()) };
+            Ask::Decide(Box::new(Decide { call, answered, remember: Some("{}".into()) }))
+        };
         for (ask, released) in [
             (cancel(Scope::Call(call)), "a40000010702030361"),
             (cancel(Scope::Batch(BatchNo(7))), "a300000107036172"),
@@ -275,6 +351,14 @@ mod tests {
             ),
             (Ask::Connect { provider: "p".into(), connected: true }, "a3000405617009f5"),
             (signal, "a6000501070203"),
+            (
+                decide(ApprovalAnswer::Denied { reason: Some("r".into()) }),
+                "a800060107020303617214021763616e6e1818627b7d1819616d",
+            ),
+            (
+                decide(ApprovalAnswer::Approved { digest: Digest([7; 32]), args: Some("{}".into()) }),
+                "a900060107020314021558200707",
+            ),
         ] {
             let bytes = ask.encode();
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

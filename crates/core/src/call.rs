@@ -10,6 +10,7 @@ mod fact;
 mod fold;
 mod illegal;
 mod kind;
+mod permission;
 mod rare;
 mod repeat;
 
@@ -24,6 +25,9 @@ pub use fact::{
 pub use fold::{Call, Deduped, Pin, Role, State};
 pub use illegal::Illegal;
 pub use kind::Kind;
+pub use permission::{
+    ApprovalAnswer, ApprovalAnswered, ApprovalAsked, JudgedCall, Permission, Permit, Withheld,
+};
 
 use crate::attempt::{Deadline, Rules};
 use crate::failure::{Failure, Retry};
@@ -32,6 +36,7 @@ use crate::operation::{Completion, WaitOutcome};
 use crate::outcome::{Effect, Outcome, Success};
 use crate::time::Timestamp;
 use crate::tool::EffectClass;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// The next step of a call.
@@ -39,6 +44,12 @@ use std::sync::Arc;
 pub enum Step<'a> {
     /// Find its tool, parse and validate its arguments.
     Prepare,
+    /// Judge it under the policy.
+    Authorize,
+    /// Record that a person is asked whether it may run, and wait for the answer.
+    Ask,
+    /// Nobody answered in time, and the rule that asked lets it run then: record that.
+    ApproveByDefault,
     /// Find out whether another call that is the same runs or ran: then wait for that one, or take its answer.
     Join(Same),
     /// Make an attempt, or go on with one.
@@ -94,12 +105,12 @@ pub enum Begins {
 }
 
 impl Start {
-    /// The fact to record.
-    pub fn fact(self) -> Fact {
+    /// The fact to record, of a call that was judged by this version of the policy.
+    pub fn fact(self, policy: Option<NonZeroU64>) -> Fact {
         let Start { attempt, begins, .. } = self;
         match begins {
-            Begins::Anew => Fact::Started(Started { attempt, redrive: false }),
-            Begins::Redriven => Fact::Started(Started { attempt, redrive: true }),
+            Begins::Anew => Fact::Started(Started { attempt, redrive: false, policy }),
+            Begins::Redriven => Fact::Started(Started { attempt, redrive: true, policy }),
             Begins::Resumed => Fact::Resumed(Resumed { attempt }),
         }
     }
@@ -142,6 +153,8 @@ pub enum Settlement<'a> {
         /// Whether somebody declined.
         declined: bool,
     },
+    /// The policy or a person denied it, or nobody allowed it in time.
+    Denied,
     /// It was cancelled, having done this.
     Cancelled(Effect),
     /// An attempt did not return and must not be made again: nobody knows whether it took effect.
@@ -153,10 +166,10 @@ impl Call {
     #[inline]
     pub fn next(&self, now: &Moment) -> Step<'_> {
         let step = self.step(self.decision_time(now));
-        if now.waited.is_none() && now.tool == ToolSearch::NotMissed {
+        if now.waited.is_none() && now.tool == ToolSearch::NotMissed && now.permit == Permit::Granted {
             return step;
         }
-        self.unless_too_late(step, now)
+        self.if_permitted(self.unless_too_late(step, now), now)
     }
 
     /// The next step at this time, as far as the journal decides it.
@@ -165,12 +178,17 @@ impl Call {
             State::Ended(end) => Step::Done(end),
             State::Running { attempt } => Step::Lose(*attempt),
             State::Returned { result, .. } => self.after_return(result),
-            State::Opened | State::Ready | State::Retrying(_) | State::Unconnected { .. }
+            State::Opened
+            | State::Ready
+            | State::Retrying(_)
+            | State::Unconnected { .. }
+            | State::AwaitingApproval { .. }
                 if self.cancel.is_some() =>
             {
                 self.after_cancel(AttemptNo(self.attempts))
             }
             State::Opened => Step::Prepare,
+            State::AwaitingApproval { .. } => self.after_ask(now),
             State::Ready if let Some(same) = self.unjoined() => Step::Join(same),
             State::Ready => match self.answer_at_once() {
                 Some(answer) => Step::Settle(Settlement::Answered(answer)),
@@ -379,6 +397,7 @@ impl Call {
             Step::Settle(_) | Step::SetAside(_) | Step::Done(_) => false,
             Step::Park(parked) => !parked.reason.is_outside(),
             Step::Prepare | Step::Join(_) | Step::Attempt(_) | Step::Lose(_) | Step::AwaitTool(_) => true,
+            Step::Authorize | Step::Ask | Step::ApproveByDefault => true,
             Step::Reconcile(_) | Step::Retry { .. } | Step::Return { .. } => true,
         }
     }
@@ -459,6 +478,7 @@ impl Call {
             | State::Reconciled { .. }
             | State::Suspended(_)
             | State::Unconnected { .. }
+            | State::AwaitingApproval { .. }
             | State::SetAside { .. }
             | State::Aborted(_)
             | State::Retrying(_) => None,

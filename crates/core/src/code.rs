@@ -56,6 +56,8 @@ codes! {
     RetryTooLate = "retry_too_late";
     /// A tool said that its result comes later, and has given out no key by which it could come.
     PendingWithoutKey = "pending_without_key";
+    /// A secret that the tool needs is not stored, or cannot be used.
+    SecretUnavailable = "secret_unavailable";
     /// The tool needs a connection that somebody declined.
     ConnectionDeclined = "connection_declined";
     /// It certainly did not take effect.

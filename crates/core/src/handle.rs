@@ -112,6 +112,16 @@ pub fn open_question_id(secret: &Secret, id: &str) -> Option<(CallId, u64)> {
     open_name(secret, QUESTION, id)
 }
 
+/// The id of an approval of a call. Made like a completion key, and never one: approvers see it.
+pub fn approval_id(secret: &Secret, call: CallId, number: u32) -> String {
+    seal_name(secret, APPROVAL, call, &number.to_string())
+}
+
+/// The call of an approval's id, and the [sum](completion_name) of its number; `None` if it is not an id of this store.
+pub fn open_approval_id(secret: &Secret, id: &str) -> Option<(CallId, u64)> {
+    open_name(secret, APPROVAL, id)
+}
+
 /// The stored hash of a token, from which nobody can derive the token. A token has 256 random bits, so
 /// nothing slower than a keyed hash is needed.
 pub fn token_hash(secret: &Secret, token: &str) -> String {
@@ -137,6 +147,7 @@ struct SealDomain {
 }
 
 const COMPLETION: SealDomain = SealDomain { mac: b"completion mac", pad: b"completion pad" };
+const APPROVAL: SealDomain = SealDomain { mac: b"approval mac", pad: b"approval pad" };
 const QUESTION: SealDomain = SealDomain { mac: b"question mac", pad: b"question pad" };
 
 fn seal_name(secret: &Secret, domain: SealDomain, call: CallId, name: &str) -> String {

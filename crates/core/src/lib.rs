@@ -24,6 +24,7 @@ pub mod narration;
 pub mod operation;
 pub mod outcome;
 pub mod plan;
+pub mod policy;
 pub mod projection;
 pub mod rate;
 pub mod redact;

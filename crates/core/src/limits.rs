@@ -64,6 +64,16 @@ macro_rules! call_limits {
         schedule_missed_max = 1_000;
         /// Places of an event that a trigger looks at.
         trigger_conditions_max = 16;
+        /// Rules of a policy; those that name no tool are looked at by every call.
+        policy_rules_max = 1_000;
+        /// Conditions of one rule; each is compared with every call that the conditions before it let through.
+        policy_conditions_max = 32;
+        /// Texts, numbers or globs in one list of a rule; each is compared in turn.
+        policy_values_max = 256;
+        /// A text in a rule: it is shown to people, and a glob takes time in proportion to it.
+        policy_text_bytes_max = 1_024;
+        /// The longest time, in milliseconds, that a rule may give people to answer; beyond it a question is forgotten, not open.
+        policy_ask_ms_max = 2_592_000_000;
         /// How long one attempt may take, in milliseconds, unless the tool says so.
         attempt_ms = 30_000;
         /// How long a call may take in all, in milliseconds, unless its tool says so.

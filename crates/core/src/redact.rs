@@ -3,11 +3,19 @@
 //! A name marks a secret (`password`, `api_key`, `Authorization`, in any spelling and at any depth), and so does the
 //! tool's input schema (`writeOnly`, `format: password`, a description that calls the value a password). In doubt a
 //! value is masked: the journal and the API have the whole arguments, for readers that are allowed to see them there.
+//!
+//! The values of stored secrets are another matter: they are known, so [`SecretMatcher`] finds them in any text.
 
+mod forms;
 mod names;
+mod record;
+mod values;
 mod words;
 
 pub use names::{SecretNames, is_secret_name};
+pub use values::{
+    FoundSecret, KnownSecret, SECRET_CHARS_MIN, SecretMatcher, StreamScrubber, secret_form, secret_marker,
+};
 
 use serde_json::Value;
 

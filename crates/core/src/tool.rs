@@ -137,6 +137,73 @@ named! {
         Provided = "provided",
         /// A session was opened with it, and its callers run it.
         Client = "client",
+        /// A remote toolbox offers it.
+        Toolbox = "toolbox",
+        /// An MCP server offers it.
+        Mcp = "mcp",
+    }
+}
+
+named! {
+    /// Whether a tool wants a person to be asked before its calls run.
+    ApprovalRule {
+        /// Only where the policy asks.
+        Never = "never",
+        /// About every call.
+        Ask = "ask",
+        /// As the tool says for the arguments of each call.
+        ByArgs = "by_args",
+    }
+}
+
+#[expect(clippy::derivable_impls, reason = "the enum is declared with its names")]
+impl Default for ApprovalRule {
+    fn default() -> ApprovalRule {
+        ApprovalRule::Never
+    }
+}
+
+/// The origin of a call's result: the source of its tool, and the hints that say what content it may bring. One byte, since
+/// every call has one; 0 for a registered tool that says nothing. The bits are released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin(pub u8);
+
+impl Origin {
+    /// The origin of a tool's results.
+    pub fn of(source: ToolSource, hints: &Hints) -> Origin {
+        let source = match source {
+            ToolSource::Registered => 0,
+            ToolSource::BuiltIn => 1,
+            ToolSource::Declared => 2,
+            ToolSource::Provided => 3,
+            ToolSource::Client => 4,
+            ToolSource::Toolbox => 5,
+            ToolSource::Mcp => 6,
+        };
+        let hint = |hint: Option<bool>| match hint {
+            None => 0,
+            Some(true) => 1,
+            Some(false) => 2,
+        };
+        Origin(source | hint(hints.reads_private) << 4 | hint(hints.ingests_untrusted) << 6)
+    }
+
+    /// The source of the tool; `None` if a newer Windlass wrote it.
+    pub fn source(self) -> Option<ToolSource> {
+        ToolSource::ALL
+            .iter()
+            .copied()
+            .find(|source| Origin::of(*source, &Hints::default()).0 == self.0 & 0xf)
+    }
+
+    /// Whether the result may hold private data: a tool that does not say so may.
+    pub fn is_private(self) -> bool {
+        self.0 >> 4 & 3 != 2
+    }
+
+    /// Whether strangers may have written some of it: so may those of a tool that does not say.
+    pub fn is_untrusted(self) -> bool {
+        self.0 >> 6 != 2
     }
 }
 
@@ -201,8 +268,12 @@ pub struct ToolSpec {
     pub signals: BTreeMap<String, Value>,
     /// Whether the model sees it at once in a session with many tools.
     pub deferral: Deferral,
+    /// Whether a person is asked before its calls run, whatever the policy says.
+    pub approval: ApprovalRule,
     /// The services of the host it requires: where one is missing the tool is refused, instead of failing later.
     pub needs: Vec<Need>,
+    /// The names of the secrets that its calls use, with `Cx::secret`. A call may use no others.
+    pub secrets: Vec<String>,
     /// The author's version of the tool's behaviour; a change makes it another contract.
     pub version: String,
     /// The category under which lists show it; empty means none.
@@ -281,11 +352,17 @@ impl ToolSpec {
         for (kind, text) in &self.wakes {
             hasher.field(format!("wakes {kind} {text}").as_bytes());
         }
+        if self.approval != ApprovalRule::Never {
+            hasher.field(format!("approval {}", self.approval).as_bytes());
+        }
         if self.deferral != Deferral::Auto {
             hasher.field(format!("deferral {}", self.deferral).as_bytes());
         }
         for need in &self.needs {
             hasher.field(format!("needs {need}").as_bytes());
+        }
+        for secret in &self.secrets {
+            hasher.field(format!("secret {secret}").as_bytes());
         }
         if !self.category.is_empty() || !self.tags.is_empty() {
             hasher.field(format!("{:?} {:?}", self.category, self.tags).as_bytes());
@@ -316,6 +393,25 @@ pub struct Digest(pub [u8; 32]);
 impl std::fmt::Display for Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().take(8).try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Digest {
+    /// All of it, in hexadecimal digits.
+    pub fn whole(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Parses the output of [`whole`](Self::whole).
+    pub fn parse(text: &str) -> Option<Digest> {
+        if text.len() != 64 || !text.is_ascii() {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (place, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * place..2 * place + 2], 16).ok()?;
+        }
+        Some(Digest(bytes))
     }
 }
 
@@ -403,6 +499,7 @@ mod tests {
         let narration = Narration { locale: crate::narration::Locale::English, sentences: Vec::new() };
         assert_eq!(changed(&|s| s.narration = vec![narration.clone()]), (false, true));
         assert_eq!(changed(&|s| s.groups = vec!["g".into()]), (false, true));
+        assert_eq!(changed(&|s| s.approval = ApprovalRule::Ask), (false, true));
         assert_eq!(changed(&|s| s.needs = vec![Need::Files]), (false, true));
         assert_eq!(changed(&|s| s.emits = [("e".into(), json!({}))].into()), (false, true));
         assert_eq!(changed(&|s| s.wakes = [("e".into(), "Look.".into())].into()), (false, true));

@@ -44,6 +44,8 @@ named! {
         Signal = "signal",
         /// For a task, or for a named event of its session.
         Awaited = "awaited",
+        /// For a person who says whether it may run.
+        Approval = "approval",
     }
 }
 
@@ -70,6 +72,7 @@ impl Wait {
             Wait::Client => "The call waits for its caller, who runs the tool and posts the result.",
             Wait::Signal => "The call waits for a signal.",
             Wait::Awaited => "The call waits for a task, or for an event of its session.",
+            Wait::Approval => "The call waits until a person has approved or denied it.",
         }
     }
 
@@ -90,6 +93,7 @@ impl Wait {
             Wait::Client => " It waited for its caller, who runs the tool.",
             Wait::Signal => " It waited for a signal.",
             Wait::Awaited => " It waited for a task, or for an event of its session.",
+            Wait::Approval => " Nobody approved or denied it.",
         }
     }
 
@@ -100,6 +104,7 @@ impl Wait {
             Wait::Input => "awaiting_input",
             Wait::Client => "awaiting_client",
             Wait::Connection => "awaiting_connection",
+            Wait::Approval => "awaiting_approval",
             Wait::Retry => "retrying",
             Wait::Claim | Wait::Limit | Wait::Rate | Wait::Turn | Wait::Preparation | Wait::SameAs => {
                 "queued"
@@ -124,6 +129,7 @@ impl From<Reason> for Wait {
             Reason::Client => Wait::Client,
             Reason::Signal => Wait::Signal,
             Reason::Awaited => Wait::Awaited,
+            Reason::Approval => Wait::Approval,
         }
     }
 }

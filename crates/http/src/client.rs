@@ -55,6 +55,17 @@ pub struct HttpRequest {
     pub body: Vec<u8>,
     /// How long it may take, if less than the client's time.
     pub timeout: Option<Duration>,
+    /// Whether a redirect to another origin is an error: its body is for one server alone.
+    pub same_origin: bool,
+}
+
+/// A request without a whole response, and whether its server may have got it.
+#[derive(Debug)]
+pub struct FailedRequest {
+    /// The error.
+    pub error: HttpError,
+    /// Whether the request, or the one before a redirect, may have been sent. `false`: it certainly was not.
+    pub was_sent: bool,
 }
 
 impl HttpRequest {
@@ -66,6 +77,7 @@ impl HttpRequest {
             headers: Vec::new(),
             body: Vec::new(),
             timeout: None,
+            same_origin: false,
         }
     }
 
@@ -135,30 +147,79 @@ impl HttpClient {
     /// Sends the request, follows its redirects, and reads the whole response, whatever its status. Dropping the future ends the
     /// exchange.
     pub async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let within = request.timeout.map_or(self.config.timeout, |asked| asked.min(self.config.timeout));
-        match tokio::time::timeout(within, self.follow(request)).await {
-            Ok(response) => response,
-            Err(_) => Err(HttpError::Timeout { within }),
-        }
+        self.exchange(request).await.map_err(|failed| failed.error)
     }
 
-    async fn follow(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    /// As [`send`](Self::send), and says whether a failed request may have reached its server.
+    pub async fn exchange(&self, request: HttpRequest) -> Result<HttpResponse, FailedRequest> {
+        let within = self.within(&request);
+        let mut was_sent = false;
+        let whole = async {
+            let (response, url) = self.follow(request, &mut was_sent).await?;
+            self.whole(response, &url).await
+        };
+        let response =
+            tokio::time::timeout(within, whole).await.unwrap_or(Err(HttpError::Timeout { within }));
+        response.map_err(|error| {
+            let is_unsent = !was_sent
+                && matches!(
+                    error,
+                    HttpError::Connect { .. }
+                        | HttpError::Address { .. }
+                        | HttpError::Url { .. }
+                        | HttpError::Header { .. }
+                        | HttpError::Client { .. }
+                );
+            FailedRequest { error, was_sent: !is_unsent }
+        })
+    }
+
+    /// Sends the request and follows its redirects like [`send`](Self::send), and leaves the body of the response unread: it is empty here,
+    /// however long it is.
+    pub async fn send_unread(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let within = self.within(&request);
+        let head = async {
+            let (response, url) = self.follow(request, &mut false).await?;
+            Ok(head(&response, &url))
+        };
+        tokio::time::timeout(within, head).await.unwrap_or(Err(HttpError::Timeout { within }))
+    }
+
+    /// Refuses a URL that is never requested. A name is looked up when it is requested.
+    pub fn check(&self, url: &str) -> Result<(), HttpError> {
+        self.checked(url).map(drop)
+    }
+
+    fn within(&self, request: &HttpRequest) -> Duration {
+        request.timeout.map_or(self.config.timeout, |asked| asked.min(self.config.timeout))
+    }
+
+    /// Sends the request and follows its redirects. `was_sent` is set once a server has answered one of them.
+    async fn follow(
+        &self,
+        request: HttpRequest,
+        was_sent: &mut bool,
+    ) -> Result<(reqwest::Response, Url), HttpError> {
         let mut headers = header_map(&request.headers)?;
-        let HttpRequest { mut method, url, mut body, .. } = request;
+        let HttpRequest { mut method, url, mut body, same_origin, .. } = request;
         let mut url = self.checked(&url)?;
         for _ in 0..=self.config.redirects_max {
             let sent =
                 self.client.request(method.clone(), url.clone()).headers(headers.clone()).body(body.clone());
             let response = sent.send().await.map_err(|error| failed(&url, error))?;
+            *was_sent = true;
             let status = response.status();
             let Some(next) = redirected(status, response.headers()) else {
-                return self.whole(response, &url).await;
+                return Ok((response, url));
             };
             let next = url
                 .join(&next)
                 .map_err(|_| HttpError::Url { url: shown(&url), what: "its redirect is no URL" })?;
             let next = self.checked(next.as_str())?;
             if next.origin() != url.origin() {
+                if same_origin {
+                    return Err(HttpError::Url { url: shown(&url), what: "it redirects to another server" });
+                }
                 for_another_origin(&mut headers);
             }
             // As browsers do: the answer to a post is read elsewhere.
@@ -204,11 +265,7 @@ impl HttpClient {
         if response.content_length().is_some_and(|length| length > max) {
             return Err(HttpError::TooLarge { max });
         }
-        let status = response.status().as_u16();
-        let text = |(name, value): (&HeaderName, &HeaderValue)| {
-            value.to_str().ok().map(|value| (name.as_str().to_string(), value.to_string()))
-        };
-        let headers = response.headers().iter().filter_map(text).collect();
+        let head = head(&response, url);
         let mut body = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(|error| failed(url, error))? {
             if (body.len() + piece.len()) as u64 > max {
@@ -216,8 +273,17 @@ impl HttpClient {
             }
             body.extend_from_slice(&piece);
         }
-        Ok(HttpResponse { status, url: url.to_string(), headers, body })
+        Ok(HttpResponse { body, ..head })
     }
+}
+
+/// A response without its body.
+fn head(response: &reqwest::Response, url: &Url) -> HttpResponse {
+    let text = |(name, value): (&HeaderName, &HeaderValue)| {
+        value.to_str().ok().map(|value| (name.as_str().to_string(), value.to_string()))
+    };
+    let headers = response.headers().iter().filter_map(text).collect();
+    HttpResponse { status: response.status().as_u16(), url: url.to_string(), headers, body: Vec::new() }
 }
 
 /// Leaves the headers that another origin may see.

@@ -44,7 +44,8 @@ const NUMBERS: [(&str, &str); 8] = [
     ("answer_bytes_max", "answer.bytes_max"),
     ("answer_lines_max", "answer.lines_max"),
 ];
-const OTHERS: [&str; 12] = [
+const OTHERS: [&str; 13] = [
+    "approval",
     "deferral",
     "name",
     "class",
@@ -88,6 +89,7 @@ impl ToolOptions {
             "claims" => self.claims = Some(list(key, input)?),
             "class" => self.class(key, input)?,
             "deferral" => self.deferral(key, input)?,
+            "approval" => self.approval(key, input)?,
             "retry" => self.retry(key, input)?,
             "groups" => {
                 let groups = list(key, input)?;
@@ -164,6 +166,22 @@ impl ToolOptions {
             }
         };
         self.fields.push(quote!(spec.deferral = ::windlass::catalog::Deferral::#variant;));
+        Ok(())
+    }
+
+    fn approval(&mut self, key: &Ident, input: ParseStream<'_>) -> Result<()> {
+        let approval = text(key, input)?;
+        let variant = match approval.value().as_str() {
+            "never" => quote!(Never),
+            "ask" => quote!(Ask),
+            other => {
+                let told = format!(
+                    "there is no approval {other:?}; use \"ask\" (each call waits for a person) or \"never\" (only policy decides)"
+                );
+                return Err(Error::new(approval.span(), told));
+            }
+        };
+        self.fields.push(quote!(spec.approval = ::windlass::policy::ApprovalRule::#variant;));
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod clock;
+pub(crate) mod content;
 pub(crate) mod data_error;
 pub(crate) mod decided;
 pub(crate) mod error;
@@ -16,5 +17,6 @@ pub(crate) mod pending;
 pub(crate) mod polling;
 pub(crate) mod progress;
 pub(crate) mod retention;
+pub(crate) mod secret;
 pub(crate) mod traced;
 pub(crate) mod view;

@@ -56,6 +56,7 @@ pub use session::cx::Cx;
 pub use session::inner::{Config, Runtime};
 pub use tools::request::{Args, BatchRequest, CallRequest};
 pub use tools::tool::{Tool, ToolFuture, tool_fn};
+pub use tools::typed_fn::typed_fn;
 pub use windlass_core::attempt::{Deadlines, RetryRule};
 pub use windlass_core::projection::AnswerBudget;
 /// The declaration that a tool is registered with:
@@ -123,6 +124,7 @@ pub use windlass_core::tool::{EffectClass, Flags};
 /// | `answer_bytes_max`, `answer_lines_max` | [how long an answer may be](AnswerBudget) |
 /// | `retry(attempts = 3, base_ms = 200, cap_ms = 30_000)` | the [retry rule](RetryRule) |
 /// | `running_max`, `per_minute`, `groups = ["…"]` | limits |
+/// | `approval = "never"`, `"ask"` | whether each call waits for the approval of a person, see [policy] |
 /// | `deferral = "auto"`, `"never"`, `"always"` | whether the model sees the tool at once where there are [many](catalog) |
 /// | `background`, `background_only`, `cpu_bound`, `quick`, `persist_output`, `polls`, `stays_direct` | [flags](Flags) |
 /// | `read_only`, `destructive`, `idempotent`, `open_world`, … | [hints](tool::Hints), also `= false` |
@@ -142,7 +144,9 @@ pub mod tool {
     pub use crate::tools::provider::{LoadFuture, Provider, Summary};
     pub use crate::tools::registry::{Listed, Registered};
     pub use crate::tools::scope::{Overlay, OverlayGuard};
-    pub use crate::tools::tool::{PrepareCx, PrepareFuture, Reconcile, ReconcileFuture, with_reconcile};
+    pub use crate::tools::tool::{
+        BoundFuture, PrepareCx, PrepareFuture, Reconcile, ReconcileFuture, with_reconcile,
+    };
     pub use windlass_args::json::parse_result;
     pub use windlass_args::names::{folded_name, nearest_name};
     pub use windlass_core::claim::{Claim, ClaimTemplate, Claims};
@@ -154,6 +158,15 @@ pub mod tool {
 pub mod catalog {
     pub use crate::features::catalog::{Catalog, CatalogTool};
     pub use windlass_core::tool::Deferral;
+}
+
+/// The policy: rules that allow, ask about or deny calls, their versions, and the ruling on one call.
+pub mod policy {
+    pub use crate::features::policy::{
+        CheckedCondition, CheckedRule, NewPolicy, PolicyCheck, PolicyQuestion, PolicyVersion,
+    };
+    pub use windlass_core::policy::{Policy, PolicyMistake, PolicyProblem, Ruling};
+    pub use windlass_core::tool::ApprovalRule;
 }
 
 /// Batches: streams of calls, batches inside calls, siblings that decide about each other, and views of
@@ -207,11 +220,24 @@ pub mod triggers {
     pub use crate::features::triggers::{Emission, NewEvent, NewTrigger, Trigger, Triggers};
 }
 
+/// Webhooks: notices, and waits for a person, posted to URLs, signed.
+pub mod webhooks {
+    pub use crate::features::webhooks::{
+        AddedWebhook, ID_HEADER, NewWebhook, SIGNATURE_HEADER, TIMESTAMP_HEADER, Webhook, WebhookFailure,
+        WebhookState, WebhookTrial, Webhooks, signature,
+    };
+    pub use crate::session::outgoing::WebhookKind;
+    pub use crate::tools::transport::{WebhookFuture, WebhookPost, WebhookReply, WebhookTransport};
+}
+
 /// Sessions: their principals and settings, child sessions, pairs, files, and artifacts.
 pub mod sessions {
+    pub use crate::api::content::{ContentHash, FileExpectation};
     pub use crate::attempt::inside::Attachment;
     pub use crate::features::children::{ChildSession, ChildSpec, SettingsFuture};
-    pub use crate::features::files::{FileEntry, FileKind, SessionFiles};
+    pub use crate::features::files::{
+        FileEntry, FileKind, FilePage, FileStat, SessionFiles, SessionFolder, WrittenFile,
+    };
     pub use crate::features::pairs::{Pair, PairKey, PairList, Pairs, SessionPairs};
     pub use crate::features::state::SessionState;
     pub use crate::features::uploads::UploadFor;
@@ -223,6 +249,13 @@ pub mod sessions {
     };
     pub use crate::tools::overlay::{ClientToolSpec, SessionOverlay};
     pub use crate::tools::request::check_session_name;
+}
+
+/// Secrets: values that tools use and that appear nowhere.
+pub mod secrets {
+    pub use crate::api::secret::{SecretKey, SecretKeySource, SecretValue};
+    pub use crate::features::secrets::{FolderSecrets, SecretEntry, SessionSecrets};
+    pub use crate::session::vault::SecretScrubber;
 }
 
 /// Reasons why a call waits, and completions: external answers to a call.
@@ -246,11 +279,20 @@ pub mod ask {
     };
 }
 
+/// Approvals of calls by people, and answers that are remembered.
+pub mod approvals {
+    pub use crate::features::approvals::{ApprovalPreview, remembered};
+    pub use crate::mailbox::approve::{ApprovalDecision, Approver, Remember, RememberedArgs, post_decision};
+    pub use crate::session::permission::Remembered;
+    pub use windlass_core::call::{ApprovalAnswer, ApprovalAnswered, ApprovalAsked, JudgedCall, Permission};
+}
+
 /// Recorded calls, batches and questions, read from a store with or without an owner.
 pub mod inspect {
     pub use crate::read::inspect::{CallFilter, CallsPage, Line, OpenQuestion, RecordedCall};
+    pub use crate::read::inspect::{WaitingCall, WaitingKind, WaitingPlace};
     pub use crate::read::inspect::{
-        batch, call, call_with_tools, calls, page, questions, session_of, waiting_for,
+        batch, call, call_with_tools, calls, page, questions, session_of, waiting, waiting_for,
     };
     pub use crate::read::waits::OpenCall;
     pub use windlass_core::call::{Call, End};
@@ -293,11 +335,14 @@ pub mod error {
     pub use crate::api::error::{DamageCause, LimitError, Lost, SessionError, chain};
     pub use crate::api::limits::{SessionBoundError, ZeroLimit};
     pub use crate::api::misuse::{Misuse, StepError};
+    pub use crate::api::secret::SecretError;
     pub use crate::features::children::ChildError;
     pub use crate::features::inbox::InboxError;
     pub use crate::features::pairs::PairError;
+    pub use crate::features::policy::{CheckError, PolicyError};
     pub use crate::features::schedules::ScheduleError;
     pub use crate::features::triggers::{EmitError, TriggerError};
+    pub use crate::features::webhooks::WebhookError;
     pub use crate::mailbox::ask::AskError;
     pub use crate::session::events::EventsError;
     pub use crate::tools::registry::{NoSuchTool, RegisterError};

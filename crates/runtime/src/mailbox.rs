@@ -1,4 +1,5 @@
 //! Messages from outside: any process posts them, the owner of their session adopts them.
 
+pub mod approve;
 pub mod ask;
 pub(crate) mod closing;

@@ -26,14 +26,16 @@ pub enum TokenScope {
     Read,
     /// Answer calls that wait: questions, connections, unknown calls, changed tools.
     Complete,
+    /// Approve or deny calls that wait for that. Not for agents: one must not approve its own calls.
+    Approve,
     /// Manage tokens and tools, and use the token's other scopes on the sessions of all principals.
     Admin,
 }
 
 impl TokenScope {
     /// All scopes.
-    pub const ALL: [TokenScope; 4] =
-        [TokenScope::Calls, TokenScope::Read, TokenScope::Complete, TokenScope::Admin];
+    pub const ALL: [TokenScope; 5] =
+        [TokenScope::Calls, TokenScope::Read, TokenScope::Complete, TokenScope::Approve, TokenScope::Admin];
 
     /// Its name.
     pub fn as_str(self) -> &'static str {
@@ -41,6 +43,7 @@ impl TokenScope {
             TokenScope::Calls => "calls",
             TokenScope::Read => "read",
             TokenScope::Complete => "complete",
+            TokenScope::Approve => "approve",
             TokenScope::Admin => "admin",
         }
     }
@@ -53,6 +56,8 @@ pub struct Caller {
     pub principal: Arc<str>,
     /// The scopes it has.
     pub scopes: Arc<[TokenScope]>,
+    /// The principals whose calls it may approve, beside its own.
+    pub(crate) approves: Arc<[String]>,
     /// The hash of its token; `None` on the folder's own socket.
     pub(crate) token: Option<Arc<str>>,
 }
@@ -60,12 +65,24 @@ pub struct Caller {
 impl Caller {
     /// The owner of the data folder.
     pub fn local() -> Caller {
-        Caller { principal: LOCAL.into(), scopes: TokenScope::ALL.into(), token: None }
+        let (principal, scopes) = (LOCAL.into(), TokenScope::ALL.into());
+        Caller { principal, scopes, approves: Arc::default(), token: None }
     }
 
     /// Whether it has this scope.
     pub fn has(&self, scope: TokenScope) -> bool {
         self.scopes.contains(&scope)
+    }
+
+    /// Whether it may approve calls of this principal, if it has the scope for that.
+    pub fn answers_for(&self, principal: Option<&str>) -> bool {
+        self.reaches(principal)
+            || principal.is_some_and(|principal| self.approves.iter().any(|known| known == principal))
+    }
+
+    /// Whether it is shown calls of this principal that wait for a person.
+    pub fn sees_waiting(&self, principal: Option<&str>) -> bool {
+        self.reaches(principal) || (self.has(TokenScope::Approve) && self.answers_for(principal))
     }
 
     /// Whether it may see objects of this principal; objects without a principal are visible to admins.

@@ -1,17 +1,22 @@
 //! The API's client: asks the owner of a folder through its socket, or a server at an address.
 
+mod webhooks;
+
+mod people;
+
 use crate::events::Follow;
 use crate::following::Following;
 use crate::problem::Problem;
 use crate::socket;
 use crate::wire::background::{EmittedEvent, EventBody, NoticeBody, PostedNotice};
+use crate::wire::policy::{PolicyBody, PolicyCheckBody};
 use crate::wire::schedules::{EditSchedule, ScheduleBody};
 use crate::wire::shown::{NewTokenView, PageView, Revoked, SessionView, TokenView};
 use crate::wire::triggers::TriggerBody;
 use crate::wire::turns::{BatchQuery, TurnAnswer};
 use crate::wire::{
-    Acknowledged, AnswerBody, BatchBody, BatchCancelBody, CallQuery, CancelBody, Cancelled, CompletionBody,
-    CompletionReceipt, Connect, ConnectionReach, NewToken, Nothing, Paging, QuestionQuery, Requeued,
+    Acknowledged, BatchBody, BatchCancelBody, CallQuery, CancelBody, Cancelled, CompletionBody,
+    CompletionReceipt, Connect, ConnectionReach, Deleted, NewSecret, NewToken, Nothing, Paging, Requeued,
     ResolveBody, SaidTo, SayBody, SignalBody, SignalReceipt, Take,
 };
 use axum::body::Bytes;
@@ -31,11 +36,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use windlass::ask::Target;
+use windlass::secrets::SecretEntry;
 
 /// Larger than a page of calls with large answers.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// An owner that takes longer has stopped.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
+/// How long to wait for a change of the policy: all workers of the server confirm it first.
+const POLICY_WAIT: Duration = Duration::from_secs(90);
 /// A tool that is asked about a call may take long.
 const TOOL_WAIT: Duration = Duration::from_secs(15 * 60);
 
@@ -155,6 +163,26 @@ impl Client {
         self.get(format!("/v1/tools?{}", paged(paging))).await
     }
 
+    /// The policy in force.
+    pub async fn policy(&self) -> Result<Value, ClientError> {
+        self.get("/v1/policy".to_string()).await
+    }
+
+    /// Replaces the rules of the policy that were set before. Waits for all workers of the server.
+    pub async fn set_policy(&self, wanted: &PolicyBody) -> Result<Value, ClientError> {
+        self.send(Method::PUT, "/v1/policy".to_string(), wanted, POLICY_WAIT).await
+    }
+
+    /// A page of the versions of the policy, newest first.
+    pub async fn policy_versions(&self, paging: &Paging) -> Result<Value, ClientError> {
+        self.get(format!("/v1/policy/versions?{}", paged(paging))).await
+    }
+
+    /// The ruling of the policy on a call that is not made.
+    pub async fn check_policy(&self, asked: &PolicyCheckBody) -> Result<Value, ClientError> {
+        self.post("/v1/policy/check".to_string(), asked, ANSWER_WAIT).await
+    }
+
     /// A page of tokens.
     pub async fn tokens(&self, paging: &Paging) -> Result<PageView<TokenView>, ClientError> {
         self.get(format!("/v1/tokens?{}", paged(paging))).await
@@ -168,6 +196,33 @@ impl Client {
     /// Revokes a token.
     pub async fn revoke_token(&self, id: &str) -> Result<Revoked, ClientError> {
         let path = format!("/v1/tokens/{}", encoded(id));
+        self.ask(self.request(Method::DELETE, path, Bytes::new()), ANSWER_WAIT).await
+    }
+
+    /// A page of the names of secrets, of one session or of all.
+    pub async fn secrets(
+        &self,
+        session: Option<&str>,
+        paging: &Paging,
+    ) -> Result<PageView<SecretEntry>, ClientError> {
+        self.get(format!("{}?{}", secrets_path(session), paged(paging))).await
+    }
+
+    /// Stores a secret.
+    pub async fn set_secret(
+        &self,
+        session: Option<&str>,
+        name: &str,
+        secret: &NewSecret,
+    ) -> Result<SecretEntry, ClientError> {
+        let path = format!("{}/{}", secrets_path(session), encoded(name));
+        let body = serde_json::to_vec(secret).unwrap_or_default();
+        self.ask(self.request(Method::PUT, path, body.into()), ANSWER_WAIT).await
+    }
+
+    /// Removes a secret.
+    pub async fn remove_secret(&self, session: Option<&str>, name: &str) -> Result<Deleted, ClientError> {
+        let path = format!("{}/{}", secrets_path(session), encoded(name));
         self.ask(self.request(Method::DELETE, path, Bytes::new()), ANSWER_WAIT).await
     }
 
@@ -239,22 +294,6 @@ impl Client {
         result: &CompletionBody,
     ) -> Result<CompletionReceipt, ClientError> {
         self.post(format!("/v1/calls/{}/result", encoded(call)), result, ANSWER_WAIT).await
-    }
-
-    /// A page of open questions.
-    pub async fn questions(&self, list: &QuestionQuery) -> Result<Value, ClientError> {
-        let QuestionQuery { session, limit, after } = list;
-        let fields = [
-            ("session", session.clone()),
-            ("limit", limit.map(|limit| limit.to_string())),
-            ("after", after.clone()),
-        ];
-        self.get(format!("/v1/questions?{}", query(fields))).await
-    }
-
-    /// Answers a question.
-    pub async fn answer(&self, id: &str, answer: Value) -> Result<CompletionReceipt, ClientError> {
-        self.post(format!("/v1/questions/{}", encoded(id)), &AnswerBody { answer }, ANSWER_WAIT).await
     }
 
     /// A page of a session's tasks.
@@ -524,6 +563,14 @@ fn triggers(session: &str) -> String {
 
 fn schedules(session: &str) -> String {
     format!("/v1/sessions/{}/schedules", encoded(session))
+}
+
+/// The path of secrets, of one session or of all.
+fn secrets_path(session: Option<&str>) -> String {
+    match session {
+        Some(session) => format!("/v1/sessions/{}/secrets", encoded(session)),
+        None => "/v1/secrets".to_string(),
+    }
 }
 
 fn paged(Paging { limit, after }: &Paging) -> String {

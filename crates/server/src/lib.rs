@@ -38,6 +38,7 @@ pub mod turns;
 mod undisturbed;
 pub mod view;
 mod watched;
+pub mod webhooks;
 pub mod wire;
 
 pub use api::Api;

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use windlass::BatchError;
 use windlass::batch::fresh_key;
-use windlass::error::{AskError, ChildError, Lost, SessionError, chain};
+use windlass::error::{AskError, ChildError, Lost, SessionError, WebhookError, chain};
 use windlass::store::StoreError;
 use windlass_args::json;
 use windlass_core::code::Code;
@@ -90,6 +90,9 @@ impl From<&AskError> for ProblemCode {
     fn from(error: &AskError) -> ProblemCode {
         match error {
             AskError::NotFound { .. } | AskError::NoKey | AskError::NoQuestion => ProblemCode::NotFound,
+            AskError::NoApproval => ProblemCode::NotFound,
+            AskError::StaleDigest { .. } => ProblemCode::StaleDigest,
+            AskError::FourEyes { .. } => ProblemCode::FourEyes,
             AskError::Unfit { .. } => ProblemCode::Unfit,
             AskError::Conflict | AskError::Answered | AskError::KeyUsed => ProblemCode::Conflict,
             AskError::NoSignal { .. } => ProblemCode::NoSuchSignal,
@@ -180,6 +183,21 @@ impl From<ChildError> for Problem {
             ChildError::TooMany { .. } | ChildError::TooDeep { .. } => ProblemCode::TooManyChildren,
             ChildError::Session(SessionError::Shape { .. }) => ProblemCode::InvalidSession,
             ChildError::Session(error) => error.into(),
+            _ => ProblemCode::Internal,
+        };
+        Problem::new(code, told(code, &error))
+    }
+}
+
+impl From<WebhookError> for Problem {
+    fn from(error: WebhookError) -> Problem {
+        let code = match &error {
+            WebhookError::NotFound { .. } => ProblemCode::NotFound,
+            WebhookError::TooMany { .. } => ProblemCode::TooManyWebhooks,
+            WebhookError::Invalid { .. }
+            | WebhookError::NoTransport
+            | WebhookError::Session(SessionError::Shape { .. }) => ProblemCode::InvalidWebhook,
+            WebhookError::Session(error) => error.into(),
             _ => ProblemCode::Internal,
         };
         Problem::new(code, told(code, &error))

@@ -8,19 +8,24 @@ use crate::events::{self, Follow};
 use crate::metrics;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{
-    artifacts, asks, batches, calls, files, health, pairs, schedules, sessions, tasks, tokens, tools,
-    triggers,
+    approvals, artifacts, asks, batches, calls, files, health, pairs, policy, schedules, secrets, sessions,
+    tasks, tokens, tools, triggers, webhooks,
 };
 use crate::view::{CallPage, QuestionPage, ShownBatch, ShownCall};
 use crate::watched::{self, TokenWatch};
 use crate::wire;
+use crate::wire::approvals::{
+    DecisionBody, DecisionReceipt, PreviewBody, PreviewView, RememberedView, WaitingPage, WaitingQuery,
+};
+use crate::wire::policy::{PolicyBody, PolicyCheckBody};
 use crate::wire::schedules::{EditSchedule, Fires, PreviewQuery, ScheduleBody};
 use crate::wire::shown::{
-    ArtifactUploaded, FileShown, FileWritten, HealthView, NewTokenView, PageView, PairKeyView, PairView,
-    Revoked, SessionView, TaskMessages, TaskNotices, TokenView, ToolView, WholeTask,
+    ArtifactUploaded, FileShown, FileStatShown, FileWritten, HealthView, NewTokenView, PageView, PairKeyView,
+    PairView, Revoked, SessionView, TaskMessages, TaskNotices, TokenView, ToolView, WholeTask,
 };
 use crate::wire::triggers::TriggerBody;
 use crate::wire::turns::{BatchOrResponse, BatchOrTurn, BatchQuery, ToolQuery, ToolsOfSession, WireQuery};
+use crate::wire::webhooks::{NewWebhookView, WebhookBody, WebhookEdit};
 use axum::Router;
 use axum::extract::Request;
 use axum::handler::Handler;
@@ -29,16 +34,19 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use hyper::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::pin::Pin;
+use windlass::policy::{PolicyCheck, PolicyVersion};
 use windlass::schedules::Schedule;
+use windlass::secrets::SecretEntry;
 use windlass::tasks::{LogPiece, Notice, Task};
 use windlass::triggers::Trigger;
+use windlass::webhooks::{Webhook, WebhookTrial};
 
 /// All routes.
 #[rustfmt::skip]
 #[expect(clippy::too_many_lines, reason = "one table, a line for each route")]
 pub(crate) fn surface() -> Vec<Route> {
-    use ProblemCode::{BadBatch, Conflict, Draining, Gone, InvalidArgs, InvalidFile, InvalidPair, InvalidSchedule, InvalidSession, InvalidToken, InvalidTrigger, NoSuchRange, NoSuchSignal, NoSuchTool, NotBackground, NotFound, Over, Overloaded, ProviderFailed, SessionClosed, StoreUnavailable, TooManyChildren, TooManyPairs, TooManySchedules, TooManySignals, TooManyTokens, TooManyTriggers, Unfit};
-    use TokenScope::{Admin, Calls, Complete, Read};
+    use ProblemCode::{BadBatch, Conflict, Draining, FourEyes, Gone, InvalidArgs, InvalidFile, InvalidPair, InvalidPolicy, InvalidSchedule, InvalidSecret, InvalidSession, InvalidToken, InvalidTrigger, InvalidWebhook, NoSecretKey, NoSuchRange, NoSuchSignal, NoSuchTool, NotBackground, NotFound, Over, Overloaded, ProviderFailed, SessionClosed, StaleDigest, StoreUnavailable, TooManyChildren, TooManyPairs, TooManySchedules, TooManySecrets, TooManySignals, TooManyTokens, TooManyTriggers, TooManyWebhooks, Unacknowledged, Unfit};
+    use TokenScope::{Admin, Approve, Calls, Complete, Read};
     vec![
         Route::get("/healthz", OPEN, health::healthz).called("health").answers::<HealthView>("Whether the process is alive."),
         Route::get("/readyz", OPEN, health::readyz).called("readiness").answers::<HealthView>("Whether the server takes work.").or(&[Draining, StoreUnavailable]),
@@ -71,10 +79,15 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::put("/v1/sessions/{session}/kv/{key}", Calls, pairs::set).called("set_pair").takes::<wire::NewPair>().answers::<PairKeyView>("Writes a pair; with a generation, only if the pair still has it.").or(&[Conflict, InvalidPair, TooManyPairs, InvalidSession, Draining]),
         Route::delete("/v1/sessions/{session}/kv/{key}", Calls, pairs::delete).called("delete_pair").answers::<wire::Deleted>("Deletes a pair, if it exists.").or(&[InvalidPair, Draining]),
 
+        Route::get("/v1/sessions/{session}/secrets", Read, secrets::list).called("list_secrets").asks::<wire::Paging>().answers::<PageView<SecretEntry>>("Lists the names of the session's secrets (values are never shown)."),
+        Route::put("/v1/sessions/{session}/secrets/{name}", Calls, secrets::set).called("set_secret").takes::<wire::NewSecret>().answers::<SecretEntry>("Stores a secret of the session, encrypted; its tools use it by name.").or(&[InvalidSecret, TooManySecrets, NoSecretKey, InvalidSession, Draining]),
+        Route::delete("/v1/sessions/{session}/secrets/{name}", Calls, secrets::remove).called("delete_secret").answers::<wire::Deleted>("Removes a secret of the session, if it exists.").or(&[InvalidSecret, Draining]),
+
         Route::get("/v1/sessions/{session}/files", Read, files::list).called("list_files").asks::<wire::Files>().answers::<PageView<FileShown>>("Lists a folder of the session, by name.").or(&[InvalidFile]),
         Route::get("/v1/sessions/{session}/files/{*path}", Read, files::read).called("download_file").tells("application/octet-stream", "Downloads one file.").or(&[InvalidFile]),
-        Route::put("/v1/sessions/{session}/files/{*path}", Calls, files::write).called("write_file").takes_bytes().answers::<FileWritten>("Writes a whole file, and creates its parent folders.").or(&[InvalidFile, InvalidSession, Draining]),
-        Route::delete("/v1/sessions/{session}/files/{*path}", Calls, files::delete).called("delete_file").answers::<wire::Deleted>("Deletes a file or an empty folder, if it exists.").or(&[Conflict, InvalidFile, Draining]),
+        Route::put("/v1/sessions/{session}/files/{*path}", Calls, files::write).called("write_file").asks::<wire::FileWrite>().takes_bytes().answers::<FileWritten>("Writes a whole file, or creates a folder, with the parent folders.").or(&[Conflict, InvalidFile, InvalidSession, Draining]),
+        Route::get("/v1/sessions/{session}/stat/{*path}", Read, files::stat).called("stat_file").answers::<FileStatShown>("Tells what is at a path, with its hash.").or(&[InvalidFile]),
+        Route::delete("/v1/sessions/{session}/files/{*path}", Calls, files::delete).called("delete_file").asks::<wire::FileDelete>().answers::<wire::Deleted>("Deletes a file, or a folder, if it exists.").or(&[Conflict, InvalidFile, Draining]),
         Route::post("/v1/sessions/{session}/artifacts", Calls, artifacts::upload).called("upload_artifact").asks::<wire::UploadQuery>().takes_bytes().makes::<ArtifactUploaded>("Uploads an artifact, for an answer that names it.").or(&[NotFound, Over, InvalidArgs, Draining]),
         Route::get("/v1/artifacts/{id}", Read, artifacts::read).called("download_artifact").tells("application/octet-stream", "Downloads an artifact, or one range of it.").in_parts().or(&[NoSuchRange]),
 
@@ -116,9 +129,30 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/v1/questions", Read, asks::questions).called("list_questions").asks::<wire::QuestionQuery>().answers::<QuestionPage>("Lists open questions."),
         Route::post("/v1/questions/{id}", Complete, asks::answer).called("answer_question").takes::<wire::AnswerBody>().answers::<wire::CompletionReceipt>("Answers a question.").or(ANSWER),
 
+        Route::get("/v1/waiting", Read, approvals::waiting).called("list_waiting").asks::<WaitingQuery>().answers::<WaitingPage>("Lists everything that waits for a person: approvals, questions, connections, changed tools, unknown outcomes."),
+        Route::get("/v1/approvals", Approve, approvals::approvals).called("list_approvals").asks::<WaitingQuery>().answers::<WaitingPage>("Lists open approvals."),
+        Route::post("/v1/approvals/{id}", Approve, approvals::decide).called("decide_approval").takes::<DecisionBody>().answers::<DecisionReceipt>("Approves or denies a call; the first answer counts.").or(&[Conflict, FourEyes, StaleDigest, Over, InvalidArgs, Draining]),
+        Route::post("/v1/approvals/{id}/preview", Approve, approvals::preview).called("preview_approval").takes::<PreviewBody>().answers::<PreviewView>("Checks edited arguments of an approval without answering it.").or(&[InvalidArgs]),
+        Route::get("/v1/sessions/{session}/remembered", Read, approvals::remembered).called("list_remembered").asks::<wire::Paging>().answers::<PageView<RememberedView>>("Lists the approvals that the session gives again by itself."),
+        Route::delete("/v1/sessions/{session}/remembered/{id}", Approve, approvals::forget).called("forget_remembered").answers::<wire::Deleted>("Forgets a remembered approval, if there is one: from now on a person is asked again.").or(&[Draining]),
+        Route::get("/v1/policy", Admin, policy::show).called("get_policy").answers::<PolicyVersion>("Shows the policy in force."),
+        Route::put("/v1/policy", Admin, policy::set).called("set_policy").takes::<PolicyBody>().answers::<PolicyVersion>("Replaces the rules set before; answered when every worker has them.").or(&[Conflict, InvalidPolicy, Unacknowledged, Draining]),
+        Route::get("/v1/policy/versions", Admin, policy::versions).called("list_policy_versions").asks::<wire::Paging>().answers::<PageView<PolicyVersion>>("Lists the versions of the policy, newest first."),
+        Route::post("/v1/policy/check", Admin, policy::check).called("check_policy").takes::<PolicyCheckBody>().answers::<PolicyCheck>("Explains the ruling on a call, rule by rule, without making it.").or(&[NoSuchTool, ProviderFailed]),
+        Route::get("/v1/secrets", Admin, secrets::list_all).called("list_folder_secrets").asks::<wire::Paging>().answers::<PageView<SecretEntry>>("Lists the names of the secrets of all sessions (values are never shown)."),
+        Route::put("/v1/secrets/{name}", Admin, secrets::set_for_all).called("set_folder_secret").takes::<wire::NewSecret>().answers::<SecretEntry>("Stores a secret for all sessions, encrypted; one of a session's own with the same name comes first.").or(&[InvalidSecret, TooManySecrets, NoSecretKey, Draining]),
+        Route::delete("/v1/secrets/{name}", Admin, secrets::remove_for_all).called("delete_folder_secret").answers::<wire::Deleted>("Removes a secret of all sessions, if it exists.").or(&[InvalidSecret, Draining]),
+
         Route::get("/v1/tokens", Admin, tokens::list).called("list_tokens").asks::<wire::Paging>().answers::<PageView<TokenView>>("Lists tokens (secrets are never shown)."),
         Route::post("/v1/tokens", Admin, tokens::make).called("create_token").takes::<wire::NewToken>().makes::<NewTokenView>("Creates a token; its secret is returned only once.").or(&[InvalidToken, TooManyTokens]),
         Route::delete("/v1/tokens/{id}", Admin, tokens::revoke).called("revoke_token").answers::<Revoked>("Revokes a token."),
+
+        Route::get("/v1/webhooks", Admin, webhooks::list).called("list_webhooks").asks::<wire::Paging>().answers::<PageView<Webhook>>("Lists webhooks (secrets are never shown)."),
+        Route::post("/v1/webhooks", Admin, webhooks::make).called("create_webhook").takes::<WebhookBody>().makes::<NewWebhookView>("Creates a webhook: notices and waits for a person are posted to its URL. Its secret is returned only once.").or(&[InvalidWebhook, TooManyWebhooks]),
+        Route::get("/v1/webhooks/{webhook}", Admin, webhooks::show).called("get_webhook").answers::<Webhook>("Shows one webhook with its deliveries."),
+        Route::patch("/v1/webhooks/{webhook}", Admin, webhooks::edit).called("edit_webhook").takes::<WebhookEdit>().answers::<Webhook>("Enables or disables a webhook."),
+        Route::delete("/v1/webhooks/{webhook}", Admin, webhooks::remove).called("delete_webhook").answers::<wire::Deleted>("Removes a webhook, with the messages that wait for it."),
+        Route::post("/v1/webhooks/{webhook}/test", Admin, webhooks::test).called("test_webhook").takes::<wire::Nothing>().answers::<WebhookTrial>("Sends a test message to a webhook now, once.").or(&[InvalidWebhook]),
     ]
 }
 

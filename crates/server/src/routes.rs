@@ -1,6 +1,7 @@
 //! The handlers, one file per kind of object. A handler reads the request, checks that the caller may use the
 //! object, asks the runtime, and renders the answer. Nothing is decided here.
 
+pub mod approvals;
 pub mod artifacts;
 pub mod asks;
 pub mod batches;
@@ -9,12 +10,15 @@ pub mod calls;
 pub mod files;
 pub mod health;
 pub mod pairs;
+pub mod policy;
 pub mod schedules;
+pub mod secrets;
 pub mod sessions;
 pub mod tasks;
 pub mod tokens;
 pub mod tools;
 pub mod triggers;
+pub mod webhooks;
 
 use crate::problem::{Problem, ProblemCode};
 use axum::response::{IntoResponse, Response};

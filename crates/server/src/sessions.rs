@@ -5,6 +5,7 @@ use crate::problem::{Problem, ProblemCode};
 use crate::wire::{NewSession, SessionBounds};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use windlass::error::SessionError;
 use windlass::limits::SessionLimits;
@@ -180,6 +181,7 @@ impl Sessions {
                     principal: caller.principal.clone(),
                     limits: wanted.limits.into(),
                     overlay: wanted.overlay.clone(),
+                    folder: wanted.folder.as_ref().map(PathBuf::from),
                     settings: about.records(),
                 };
                 self.open_for(name, opening).await?
@@ -195,13 +197,27 @@ impl Sessions {
         let set = |about: &SessionAbout| (about.title.clone(), about.labels.clone(), about.locale.clone());
         let is_as_wanted = wanted.parent.is_some() || child.is_none();
         let has_wanted_tools = overlay == wanted.overlay.clone().sorted();
-        if set(&there) == set(&about) && bounds == wanted.limits && is_as_wanted && has_wanted_tools {
+        let has_wanted_folder = self.has_folder(name, wanted).await?;
+        if set(&there) == set(&about)
+            && bounds == wanted.limits
+            && is_as_wanted
+            && has_wanted_tools
+            && has_wanted_folder
+        {
             return Ok(false);
         }
         let told = format!(
-            "the session {name:?} exists with another title, parent or overlay, or other labels, limits or locale; it was not changed"
+            "the session {name:?} exists with another title, parent, folder or overlay, or other labels, limits or locale; it was not changed"
         );
         Err(Problem::new(ProblemCode::Conflict, told))
+    }
+
+    /// Whether the session was opened with the wanted folder.
+    async fn has_folder(&self, name: &str, wanted: &NewSession) -> Result<bool, Problem> {
+        let there = SessionOpening::folder_of(&*self.store, name).await?;
+        // Recorded without links.
+        let real = |folder: &String| std::fs::canonicalize(folder).unwrap_or_else(|_| PathBuf::from(folder));
+        Ok(there.map(PathBuf::from) == wanted.folder.as_ref().map(real))
     }
 
     /// Opens a session as the child of another, which the caller must be able to use. `false`: it existed.
@@ -294,7 +310,9 @@ fn check_wanted(wanted: &NewSession, limits: &Limits) -> Result<(), Problem> {
     let (title_max, labels_max) = (limits.session_title_chars_max, limits.session_labels_max);
     let locale_max = limits.session_locale_chars_max;
     let label_max = limits.session_label_chars_max;
-    let told = if wanted.parent.is_some() && !wanted.overlay.is_empty() {
+    let told = if wanted.parent.is_some() && wanted.folder.is_some() {
+        "a child session has files of its own; leave out `folder`, or `parent`".to_string()
+    } else if wanted.parent.is_some() && !wanted.overlay.is_empty() {
         "a child session has tools of its parent: select them with `tools`, and give the overlay to the parent".to_string()
     } else if wanted.tools.is_some() && wanted.parent.is_none() {
         "only a child session selects its tools; name its parent as `parent`".to_string()

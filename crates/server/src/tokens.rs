@@ -23,6 +23,8 @@ const MINUTE_US: u64 = 60_000_000;
 /// The maximum lifetime of a token in seconds: a hundred years.
 const EXPIRES_IN_S_MAX: u64 = 3_155_760_000;
 const TITLE_CHARS_MAX: usize = 200;
+/// Principals that a token may approve for: they are compared with every waiting call.
+const APPROVES_MAX: usize = 64;
 /// Longer than any token of ours; anything longer need not be hashed.
 const TOKEN_BYTES_MAX: usize = 256;
 /// Shorter than any token of ours, and too long to guess.
@@ -62,6 +64,13 @@ struct KeptToken {
     expires_at: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     requests_per_minute: Option<u32>,
+    /// The principals whose calls it may approve, beside its own.
+    #[serde(default, skip_serializing_if = "no_one")]
+    approves: Arc<[String]>,
+}
+
+fn no_one(approves: &Arc<[String]>) -> bool {
+    approves.is_empty()
 }
 
 impl Tokens {
@@ -100,6 +109,7 @@ impl Tokens {
                 title: Some("the first one".to_string()),
                 expires_in_s: None,
                 requests_per_minute: None,
+                approves: Vec::new(),
             };
             self.keep(&token, wanted).await?;
         }
@@ -210,7 +220,7 @@ impl Tokens {
     async fn keep(&self, token: &str, wanted: NewToken) -> Result<KeptToken, Problem> {
         check_wanted(&wanted)?;
         let now = self.clock.now();
-        let NewToken { principal, mut scopes, title, expires_in_s, requests_per_minute } = wanted;
+        let NewToken { principal, mut scopes, title, expires_in_s, requests_per_minute, approves } = wanted;
         scopes.sort();
         scopes.dedup();
         let until =
@@ -223,6 +233,7 @@ impl Tokens {
             created_at: now.0,
             expires_at: expires_in_s.map(until),
             requests_per_minute,
+            approves: approves.into(),
         };
         let value = serde_json::to_vec(&kept)
             .map_err(|error| Problem::new(ProblemCode::Internal, error.to_string()))?;
@@ -264,7 +275,8 @@ impl Tokens {
         if due_us <= now_us {
             bucket.take(now_us);
             let (principal, scopes) = (kept.principal.clone(), kept.scopes.clone());
-            return Ok(Caller { principal, scopes, token: Some(hash.clone()) });
+            let approves = kept.approves.clone();
+            return Ok(Caller { principal, scopes, approves, token: Some(hash.clone()) });
         }
         let wait_ms = due_us.saturating_sub(now_us).div_ceil(1_000);
         let told = format!("this token has exceeded its rate; try again in {wait_ms} ms");
@@ -361,10 +373,19 @@ fn check_wanted(wanted: &NewToken) -> Result<(), Problem> {
     check_principal(&wanted.principal)?;
     let wrong = |told: &str| Err(Problem::new(ProblemCode::InvalidToken, told));
     if wanted.scopes.is_empty() {
-        return wrong("a token needs scopes; give it some of calls, read, complete, admin");
+        return wrong("a token needs scopes; give it some of calls, read, complete, approve, admin");
     }
     if wanted.title.as_ref().is_some_and(|title| title.chars().count() > TITLE_CHARS_MAX) {
         return wrong("a title has at most 200 characters; shorten it");
+    }
+    for principal in &wanted.approves {
+        check_principal(principal)?;
+    }
+    if !wanted.approves.is_empty() && !wanted.scopes.contains(&TokenScope::Approve) {
+        return wrong("a token that names principals to approve for needs the scope approve");
+    }
+    if wanted.approves.len() > APPROVES_MAX {
+        return wrong("a token approves for at most 64 principals; leave some out, or use the scope admin");
     }
     if wanted.requests_per_minute == Some(0) {
         return wrong(
@@ -399,6 +420,7 @@ fn shown(kept: &KeptToken) -> TokenView {
         created_at: wall_time(Timestamp(kept.created_at)),
         expires_at: kept.expires_at.map(|at| wall_time(Timestamp(at))),
         requests_per_minute: kept.requests_per_minute,
+        approves: kept.approves.to_vec(),
     }
 }
 

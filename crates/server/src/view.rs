@@ -8,6 +8,7 @@ use rendering::OpenStanding;
 
 use crate::problem::Problem;
 use crate::sessions::{self, Setting};
+use crate::wire::approvals::{WaitingPage, WaitingQuery};
 use crate::wire::background::{InboxQuery, TaskQuery};
 use crate::wire::schedules::{Fire, Fires, PreviewQuery};
 use crate::wire::shown::{Contract, PageView, SessionView, ToolView};
@@ -16,11 +17,11 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use windlass::error::{AskError, ScheduleError, SessionError};
-use windlass::inspect::{self, CallFilter, OpenCall, RecordedCall};
+use windlass::inspect::{self, CallFilter, OpenCall, RecordedCall, WaitingCall, WaitingPlace};
 use windlass::limits::SessionLimits;
 use windlass::outcome::{ModelAnswer, Part};
 use windlass::schedules::{Schedule, Schedules};
-use windlass::sessions::{Child, SessionOverlay};
+use windlass::sessions::{Child, SessionOpening, SessionOverlay};
 use windlass::store::{SessionRow, Store};
 use windlass::tasks::{Inbox, LogPiece, Notice, Task, TaskFilter, Tasks};
 use windlass::time::{Clock, SystemClock, wall_time};
@@ -218,6 +219,12 @@ impl View {
         Ok(QuestionPage { items, next, left_out: None })
     }
 
+    /// A page of what waits for a person, as it is recorded.
+    pub async fn waiting(&self, list: &WaitingQuery) -> Result<WaitingPage, Problem> {
+        let all = inspect::waiting(&*self.store, SystemClock::default().now()).await?;
+        waiting_page(all, list, limit(list.limit)?, |_| true)
+    }
+
     async fn sessions(&self, whose: Whose<'_>) -> Result<Vec<SessionRow>, AskError> {
         let find = async |name: &str| self.store.session(name).await.map_err(SessionError::from);
         match whose {
@@ -349,6 +356,7 @@ pub async fn session(
         None => 0,
     };
     let overlay = SessionOverlay::of(&**store, name).await?;
+    let folder = SessionOpening::folder_of(&**store, name).await?;
     let child = Child::of(&**store, name).await?;
     let closed = match &child {
         Some(child) => child.is_closed(&**store).await?,
@@ -363,6 +371,7 @@ pub async fn session(
         opener: opener.map(|opener| opener.to_string()),
         tools: tools.flatten(),
         overlay,
+        folder,
         closed,
         title: set.title,
         labels: set.labels,
@@ -398,6 +407,7 @@ fn contract(tool: &Registered) -> Contract {
         class: tool.class.to_string(),
         hints: hints.filter_map(|(name, hint)| Some((name.to_string(), Value::Bool(hint?)))).collect(),
         flags: flags.map(|(name, _)| name.to_string()).collect(),
+        claims: spec.claims.clone(),
         version: spec.version.clone(),
         input_schema: spec.input_schema.clone(),
         output_schema: spec.output_schema.clone(),
@@ -495,4 +505,30 @@ pub fn fires(wanted: &PreviewQuery, now: Timestamp, limits: &Limits) -> Result<F
     let found = windlass::schedules::preview(wanted.written(), wanted.limit.unwrap_or(5), now, limits)?;
     let fire = |(at, local)| Fire { at: wall_time(at), local };
     Ok(Fires { items: found.into_iter().map(fire).collect() })
+}
+
+/// A page of what waits for a person: those that the list asks for and `is_shown` lets through.
+pub(crate) fn waiting_page(
+    all: Vec<(WaitingPlace, WaitingCall)>,
+    list: &WaitingQuery,
+    limit: usize,
+    is_shown: impl Fn(&WaitingCall) -> bool,
+) -> Result<WaitingPage, Problem> {
+    let is_listed = |waiting: &WaitingCall| {
+        list.session.as_ref().is_none_or(|session| *session == waiting.session)
+            && list.kind.is_none_or(|kind| kind.as_str() == waiting.kind.as_str())
+            && is_shown(waiting)
+    };
+    let mut items: Vec<(WaitingPlace, WaitingCall)> =
+        all.into_iter().filter(|(_, waiting)| is_listed(waiting)).collect();
+    if let Some(after) = &list.after {
+        let what = format!("after takes the `next` of the page before, and {after:?} is none");
+        let after = WaitingPlace::parse(after).ok_or(AskError::Shape { what })?;
+        // It may be answered by now: those after its place are the same.
+        items.retain(|(place, _)| *place > after);
+    }
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(|(place, _)| place.to_string());
+    Ok(WaitingPage { items: items.into_iter().map(|(_, waiting)| waiting).collect(), next })
 }

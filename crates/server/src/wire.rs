@@ -1,14 +1,17 @@
 //! The wire format: queries and bodies. Unknown fields are refused, so that a misspelt one is reported and
 //! not ignored.
 
+pub mod approvals;
 pub mod background;
 pub mod batch;
 pub mod parts;
+pub mod policy;
 pub mod schedules;
 pub mod sessions;
 pub mod shown;
 pub mod triggers;
 pub mod turns;
+pub mod webhooks;
 
 pub use batch::{AnswerWait, BatchBody, Close, Push};
 pub use parts::PartBody;
@@ -465,6 +468,39 @@ pub struct Files {
     pub after: Option<String>,
 }
 
+/// How to write a file.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileWrite {
+    /// The hash of the content that is to be replaced, or `absent` if the file must not exist; by default it is written unconditionally.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_hash: Option<String>,
+    /// Whether to create a folder instead; the body is empty.
+    #[serde(default)]
+    pub folder: bool,
+}
+
+/// How to delete a file.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileDelete {
+    /// The hash of the content without which the file is not deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_hash: Option<String>,
+    /// Whether a folder is deleted with everything in it.
+    #[serde(default)]
+    pub recursive: bool,
+}
+
+/// A secret to store.
+#[derive(Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "SecretRequest")]
+pub struct NewSecret {
+    /// Its value: at least 8 characters. It is never given back.
+    pub value: String,
+}
+
 /// The object does not exist any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct Deleted {
@@ -490,6 +526,9 @@ pub struct NewToken {
     /// Requests per minute; `token_requests_per_minute` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<u32>,
+    /// With the scope `approve`: the principals whose calls it may approve, beside its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approves: Vec<String>,
 }
 
 /// An empty body.

@@ -56,6 +56,14 @@ pub enum Space {
     Acknowledged = 43,
     /// The tools that were revealed to the model, by name.
     Revealed = 50,
+    /// The approvals that are given again, by id.
+    Remembered = 60,
+    /// The calls that ended as unknown, by number, until somebody says how they ended.
+    Unknown = 65,
+    /// The secrets, by name: encrypted.
+    Secret = 62,
+    /// Messages for webhooks that are not delivered yet, by webhook and by the time of their next delivery.
+    Outgoing = 63,
 }
 
 /// The subject of the records of the whole store. Each is written by itself.
@@ -70,6 +78,12 @@ pub enum StoreSpace {
     Worker = 30,
     /// Sessions with pending messages, by their owners: written by the worker that posts a message for another.
     Knock = 32,
+    /// The policy: the newest version, and those before it.
+    Policy = 70,
+    /// The secrets of all sessions, by name: encrypted.
+    FolderSecret = 72,
+    /// Webhooks, by their ids.
+    Webhook = 71,
 }
 
 /// The number of the space of removed sessions' names, as [`gone_key`] hashes them: they are never used again. A store writes it with
@@ -149,7 +163,7 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 impl Space {
     /// The spaces that are removed with their session, in this order. Blobs come first: the rest of a blob is found by its record.
     /// [`Space::Removing`] is not among them.
-    pub(crate) const REMOVED: [Space; 18] = [
+    pub(crate) const REMOVED: [Space; 22] = [
         Space::Blob,
         Space::Content,
         Space::Loose,
@@ -168,6 +182,10 @@ impl Space {
         Space::Event,
         Space::Acknowledged,
         Space::Revealed,
+        Space::Remembered,
+        Space::Secret,
+        Space::Outgoing,
+        Space::Unknown,
     ];
 
     /// Its records in a session.

@@ -67,6 +67,10 @@ impl<T: Tool> Tool for ObservedTool<T> {
         self.tool.dedupe(args)
     }
 
+    fn asks(&self, args: &Value) -> bool {
+        self.tool.asks(args)
+    }
+
     fn reconciler(&self) -> Option<&dyn Reconcile> {
         self.tool.reconciler()
     }

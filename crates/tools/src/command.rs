@@ -11,6 +11,7 @@
 const EXIT_TERMINATED: i32 = 128 + 15;
 
 mod ending;
+mod follow;
 mod pipe;
 mod run;
 mod stderr;
@@ -18,24 +19,25 @@ mod stdout;
 mod template;
 mod tree;
 
-use ending::cut_off;
+pub(crate) use ending::cut_off;
 pub use ending::{CommandEnd, EXIT_PENDING, EXIT_SAFE, failure, start_failed};
+pub(crate) use follow::{CapturedOutput, CommandResult, FollowedCommand};
 pub use run::{CommandOutcome, CommandPiece, Invocation, RunningCommand, StartError, spawn};
 pub use stderr::{CommandEvent, Tail};
+pub(crate) use stdout::image_type;
 pub use stdout::{BoundedOutput, TEXT};
 pub(crate) use template::has_place;
 pub use template::{CommandTemplate, TemplateError};
 
 use crate::launcher::{Launcher, kill_survivors};
+use crate::sandbox::{ProgramChoice, Sandbox};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use windlass::error::{FailureClass, Misuse, StepError};
+use windlass::error::{FailureClass, Retry};
 use windlass::outcome::Part;
-use windlass::sessions::ArtifactWriter;
-use windlass::tool::{Reconcile, ReconcileFuture, Reconciled, Stream};
+use windlass::tool::{PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled};
 use windlass::wait::CompletionKey;
 use windlass::{Cx, Output, Tool, ToolError, ToolFuture, ToolSpec};
 
@@ -53,11 +55,22 @@ pub struct CommandTool {
     /// The folder it is started in.
     pub cwd: PathBuf,
     /// Its environment, in addition to what every command gets.
-    pub env: Vec<(String, String)>,
+    pub env: Vec<(String, Variable)>,
     /// The media type of its output, where that is declared: then the output is bytes, whatever it looks like.
     pub output_media_type: Option<String>,
     /// How it is started.
     pub launcher: Launcher,
+    /// The sandbox it runs in, if it has one.
+    pub sandbox: Option<Sandbox>,
+}
+
+/// The value of a variable of a command's environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variable {
+    /// As it is.
+    Plain(String),
+    /// The secret of this name.
+    Secret(String),
 }
 
 /// The result may come later: the command gets a key, and the holder of the key posts the result.
@@ -88,12 +101,18 @@ impl Tool for CommandTool {
             if let CommandEnd::Exited(EXIT_PENDING) = done.ended.end {
                 return Ok(self.pending(key));
             }
-            match failure(&done.ended, &done.stdout) {
+            match failure(&done.ended, &done.stdout.held, &cx.scrubber()) {
                 Some(error) => Err(error),
                 // Its effect stands, even if its result cannot be stored.
                 None => done.into_output(self, cx).await.map_err(cut_off),
             }
         })
+    }
+
+    /// Records the rules of the sandbox with the call.
+    fn prepare<'a>(&'a self, _args: &'a Value, _cx: &'a PrepareCx<'a>) -> Option<PrepareFuture<'a>> {
+        let sandbox = self.sandbox.as_ref()?;
+        Some(Box::pin(async move { sandbox.rules(false).await.map(Prepared::Payload) }))
     }
 
     fn reconciler(&self) -> Option<&dyn Reconcile> {
@@ -108,7 +127,7 @@ impl Reconcile for CommandTool {
             // A process that still runs could take effect after this check.
             end_earlier_attempts(cx).await?;
             let done = self.follow(words, None, &args, cx).await?;
-            match failure(&done.ended, &done.stdout) {
+            match failure(&done.ended, &done.stdout.held, &cx.scrubber()) {
                 None => Ok(Reconciled::Landed(done.into_output(self, cx).await?)),
                 Some(_) if matches!(done.ended.end, CommandEnd::Exited(EXIT_SAFE)) => {
                     Ok(Reconciled::DidNotHappen)
@@ -119,27 +138,9 @@ impl Reconcile for CommandTool {
     }
 }
 
-/// A command that has ended, and its output.
-struct CommandResult {
-    ended: CommandOutcome,
-    stdout: BoundedOutput,
-    /// Output that is too large for memory.
-    kept: Option<ArtifactWriter>,
-    asked_to_end: bool,
-}
-
 impl CommandResult {
-    /// Whether our stop ended it.
-    fn was_stopped(&self) -> bool {
-        self.asked_to_end
-            && matches!(
-                self.ended.end,
-                CommandEnd::Signalled(SIGTERM | SIGKILL) | CommandEnd::Exited(EXIT_TERMINATED)
-            )
-    }
-
     async fn into_output(self, tool: &CommandTool, cx: &Cx) -> Result<Output, ToolError> {
-        let CommandResult { stdout, mut kept, .. } = self;
+        let CapturedOutput { held: stdout, mut kept } = self.stdout;
         let promises = tool.spec.output_schema.is_some();
         let media_type = tool.output_media_type.as_deref().unwrap_or(stdout.media_type()).to_string();
         let (value, bytes) = match &tool.output_media_type {
@@ -166,12 +167,8 @@ impl CommandResult {
 /// The name of the one answer that a command waits for.
 const COMPLETION: &str = "completion";
 
-const SIGTERM: i32 = rustix::process::Signal::TERM.as_raw();
-const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
-
 impl CommandTool {
-    /// Runs a command to its end. When asked to stop, it asks the command to end and keeps reading: output
-    /// within the grace counts. Dropping this future drops `running`, and kills everything it started.
+    /// Runs a command to its end, in the sandbox if the tool has one.
     async fn follow(
         &self,
         words: &CommandTemplate,
@@ -179,49 +176,23 @@ impl CommandTool {
         args: &Value,
         cx: &Cx,
     ) -> Result<CommandResult, ToolError> {
-        if cx.is_stopping() {
-            return Err(ToolError::stopped().did_not_happen());
-        }
-        let limits = cx.limits();
-        let tail = Tail::new(limits.stderr_tail_bytes_max as usize);
-        let tail = if self.spec.emits.is_empty() { tail } else { tail.with_events() };
-        let mut invocation = self.invocation(words, args, cx)?;
+        let mut invocation = self.invocation(words, args, cx).await?;
         invocation.env.extend(key.map(|key| ("WINDLASS_COMPLETION_KEY".into(), key.as_str().into())));
-        let started = spawn(&self.launcher, invocation, tail).await;
-        let mut running = started.map_err(|error| start_failed(&error))?;
-        let mut stdout = BoundedOutput::new(limits.result_json_bytes_max as usize);
-        let mut kept: Option<ArtifactWriter> = None;
-        let mut asked_to_end = false;
-        let mut told = BTreeMap::new();
-        loop {
-            let piece = tokio::select! {
-                biased;
-                () = cx.stopping(), if !asked_to_end => {
-                    asked_to_end = true;
-                    running.terminate().await;
-                    continue;
-                }
-                piece = running.next() => piece.map_err(unreadable).map_err(cut_off)?,
-            };
-            match piece {
-                None => break,
-                Some(CommandPiece::Stderr(piece)) => {
-                    cx.output(Stream::Err, piece);
-                    running.take_progress().into_iter().for_each(|progress| cx.progress(progress));
-                    for event in running.take_events() {
-                        tell(event, &mut told, cx).await.map_err(cut_off)?;
-                    }
-                }
-                Some(CommandPiece::Stdout(piece)) => {
-                    cx.output(Stream::Out, piece);
-                    if let Some(overflow) = stdout.take(piece) {
-                        let kept = kept.get_or_insert_with(|| cx.keep());
-                        kept.write(&overflow).await.map_err(|error| cut_off(error.into()))?;
-                    }
-                }
+        let (invocation, sandbox) = match &self.sandbox {
+            Some(sandbox) => {
+                let (invocation, run) = sandbox.enter(invocation, ProgramChoice::Operator, cx).await?;
+                (invocation, Some(run))
             }
+            None => (invocation, None),
+        };
+        let (launcher, has_events) = (&self.launcher, !self.spec.emits.is_empty());
+        let command = FollowedCommand { launcher, invocation, sandbox, has_events, captures_stderr: false };
+        let done = command.follow(cx).await?;
+        match done.exceeded {
+            // It would do so again.
+            Some(what) => Err(ToolError { retry: Retry::Never, ..ToolError::aborted(killed_for(&what)) }),
+            None => Ok(done),
         }
-        Ok(CommandResult { ended: running.end().await, stdout, kept, asked_to_end })
     }
 
     fn pending(&self, key: Option<CompletionKey>) -> Output {
@@ -231,7 +202,12 @@ impl CommandTool {
         }
     }
 
-    fn invocation(&self, words: &CommandTemplate, args: &Value, cx: &Cx) -> Result<Invocation, ToolError> {
+    async fn invocation(
+        &self,
+        words: &CommandTemplate,
+        args: &Value,
+        cx: &Cx,
+    ) -> Result<Invocation, ToolError> {
         let words = words.fill(args).map_err(|error| ToolError {
             class: FailureClass::InvalidRequest,
             did_not_happen: true,
@@ -244,8 +220,14 @@ impl CommandTool {
             ("WINDLASS_ATTEMPT", cx.attempt().0.to_string()),
             ("WINDLASS_SESSION", cx.session().to_string()),
         ];
-        let listed = self.env.iter().map(|(name, value)| (name.into(), value.into()));
-        let mut env: Vec<(OsString, OsString)> = listed.collect();
+        let mut env: Vec<(OsString, OsString)> = Vec::new();
+        for (name, value) in &self.env {
+            let value = match value {
+                Variable::Plain(value) => value.into(),
+                Variable::Secret(secret) => environment_secret(secret, cx).await?,
+            };
+            env.push((name.into(), value));
+        }
         env.extend(own.map(|(name, value)| (name.into(), value.into())));
         let traced = cx.traceparent().map(|parent| ("TRACEPARENT".into(), parent.to_string().into()));
         env.extend(traced);
@@ -253,25 +235,18 @@ impl CommandTool {
     }
 }
 
-/// Emits an event, identified by its kind and its number within the kind. The command continues despite a
-/// wrong event, since its work has begun: the log reports it.
-async fn tell(event: CommandEvent, told: &mut BTreeMap<String, u64>, cx: &Cx) -> Result<(), ToolError> {
-    let count = told.entry(event.kind.clone()).or_insert(0);
-    *count += 1;
-    match cx.emit(&format!("{} {count}", event.kind), &event.kind, &event.payload).await {
-        Ok(_) => Ok(()),
-        // An earlier attempt emitted it with another payload, which stands.
-        Err(StepError::Misused(Misuse::Diverged { .. })) => Ok(()),
-        Err(StepError::Misused(misuse)) => {
-            cx.output(Stream::Err, format!("windlass: an event was not told: {misuse}\n").as_bytes());
-            Ok(())
-        }
-        Err(error) => Err(error.into()),
+/// The secret of this name, for an environment.
+async fn environment_secret(name: &str, cx: &Cx) -> Result<OsString, ToolError> {
+    let secret = cx.secret(name).await?;
+    if secret.expose().contains('\0') {
+        let what = format!("the secret {name:?} contains a NUL character, which no environment can carry");
+        return Err(ToolError::internal(what).did_not_happen());
     }
+    Ok(secret.expose().into())
 }
 
 /// Kills the remains of earlier attempts of this call: dropping them did not wait for their end.
-async fn end_earlier_attempts(cx: &Cx) -> Result<(), ToolError> {
+pub(crate) async fn end_earlier_attempts(cx: &Cx) -> Result<(), ToolError> {
     let call = cx.handle().to_string();
     let killed = tokio::task::spawn_blocking(move || kill_survivors(|handle| handle == call)).await;
     let error = match killed {
@@ -282,9 +257,9 @@ async fn end_earlier_attempts(cx: &Cx) -> Result<(), ToolError> {
     Err(ToolError::internal(format!("an earlier attempt of this call does not end: {error}")))
 }
 
-fn unreadable(error: std::io::Error) -> ToolError {
-    ToolError::internal(format!(
-        "the output of a command could not be read: {}",
-        windlass::error::chain(&error)
-    ))
+/// The failure of a command that its sandbox killed.
+pub(crate) fn killed_for(what: &str) -> String {
+    format!(
+        "The command used {what}, which its sandbox does not allow, and was killed with everything it had started."
+    )
 }

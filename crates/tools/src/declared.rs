@@ -1,25 +1,31 @@
-//! `windlass.toml`: limits, and commands as tools.
+//! `windlass.toml`: limits, and commands and HTTP requests as tools.
 //!
 //! Every key is known or an error, with the place and a suggestion: a setting that is silently ignored is
 //! worse than none.
 
+mod builtin;
 mod dedupe;
 mod flags;
+mod http;
 mod keys;
 mod narration;
 mod place;
 mod room;
 mod rules;
+mod sandbox;
 mod server;
 mod tool;
 
 pub use place::{ConfigError, DeclarationProblem};
 pub use server::Served;
 
+use crate::builtin::BuiltinGroup;
 use crate::launcher::Launcher;
+use crate::run_command::RunCommand;
+use crate::sandbox::Sandbox;
 use place::{DeclarationSource, key_span};
 use serde::Deserialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
@@ -39,12 +45,19 @@ pub struct Declared {
     pub retention: Retention,
     /// The tools, by name.
     pub tools: Vec<Arc<dyn Tool>>,
+    /// The groups of built-in tools.
+    pub builtin: Vec<BuiltinGroup>,
+    /// Folders in which a session may be opened with a folder of its own.
+    pub folders: Vec<PathBuf>,
     /// Limits shared by tools, by the name of their group.
     pub groups: Vec<(String, Cap)>,
     /// Access to the server.
     pub server: Served,
     /// The receiver of traces, if there is one.
     pub traces: Option<Traces>,
+    /// The rules of `[[policy.rules]]` as JSON, unchecked: rules that cannot be used deny every call instead of keeping the
+    /// server from starting. `None` without a file.
+    pub policy: Option<serde_json::Value>,
 }
 
 /// The receiver of traces.
@@ -64,7 +77,13 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
     let source = DeclarationSource { text, file };
     let mut root = DeTable::parse(text).map_err(|error| source.rejected(error))?.into_inner();
     keys::check(&source, &root, &keys::FILE)?;
-    let mut declared = Declared::default();
+    let mut declared = Declared { builtin: BuiltinGroup::WITH_FILE.to_vec(), ..Declared::default() };
+    if let Some(value) = root.remove("builtin") {
+        declared.builtin = builtin::groups(&source, &value)?;
+    }
+    if let Some(value) = root.remove("files") {
+        declared.folders = builtin::folders(&source, value)?;
+    }
     if let Some(value) = root.remove("durability") {
         declared.durability = durability(&source, &value)?;
     }
@@ -77,6 +96,10 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
         let retention = Retention::deserialize(ValueDeserializer::from(value));
         declared.retention = retention.map_err(|error| source.rejected(error))?;
     }
+    declared.policy = Some(match root.remove("policy") {
+        Some(value) => policy(&source, value)?,
+        None => serde_json::json!({ "rules": [] }),
+    });
     if let Some(value) = root.remove("server") {
         declared.server = server::read(&source, value)?;
     }
@@ -91,6 +114,10 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
     if let Some(value) = root.remove("tools") {
         declared.tools = tools(&source, value, &declared, &launcher)?;
     }
+    if let Some(value) = root.remove("run_command") {
+        let sandbox = Sandbox::new(sandbox::read(&source, "run_command", value)?, launcher.clone());
+        declared.tools.push(Arc::new(RunCommand { launcher, sandbox }));
+    }
     Ok(declared)
 }
 
@@ -102,8 +129,11 @@ impl Default for Declared {
             limits: Limits::default(),
             retention: Retention::default(),
             tools: Vec::new(),
+            builtin: BuiltinGroup::WITHOUT_FILE.to_vec(),
+            folders: Vec::new(),
             groups: Vec::new(),
             traces: None,
+            policy: None,
             server: Served::default(),
         }
     }
@@ -117,11 +147,21 @@ impl std::fmt::Debug for Declared {
             .field("limits", &self.limits)
             .field("retention", &self.retention)
             .field("tools", &names)
+            .field("builtin", &self.builtin)
+            .field("folders", &self.folders)
             .field("groups", &self.groups)
             .field("traces", &self.traces)
+            .field("policy", &self.policy)
             .field("server", &self.server)
             .finish()
     }
+}
+
+fn policy(
+    source: &DeclarationSource<'_>,
+    value: Spanned<DeValue<'_>>,
+) -> Result<serde_json::Value, ConfigError> {
+    serde_json::Value::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))
 }
 
 fn durability(

@@ -22,11 +22,17 @@ pub use inside::launch_main;
 pub use survivors::kill_survivors;
 pub(crate) use survivors::{kill_below, kill_orphans};
 
-use std::ffi::OsString;
+use crate::sandbox::SANDBOX_ARG;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 /// The hidden first argument that makes our binary a launcher: then `main` calls [`launch_main`] and nothing else.
 pub const LAUNCH_ARG: &str = "__launch";
+
+/// Whether this first argument makes our binary a launcher or a sandboxed command: then `main` calls [`launch_main`] and nothing else.
+pub fn is_launch_arg(arg: &OsStr) -> bool {
+    arg == LAUNCH_ARG || arg == SANDBOX_ARG
+}
 
 /// The environment variable with the handle of the call, by which survivors are found.
 pub const CALL_VARIABLE: &str = "WINDLASS_CALL";
@@ -41,7 +47,7 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// The running binary, whose `main` must call [`launch_main`] when its first argument is [`LAUNCH_ARG`].
+    /// The running binary, whose `main` must call [`launch_main`] when its first argument is a [launch argument](is_launch_arg).
     pub fn this_binary() -> std::io::Result<Launcher> {
         // The link still works after an upgrade has replaced the file, and then starts the old version, which
         // is the one that speaks our protocol.

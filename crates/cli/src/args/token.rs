@@ -47,6 +47,9 @@ pub struct TokenCreate {
     /// A permission of the token; repeatable
     #[arg(long, required = true, value_parser = PossibleValuesParser::new(TokenScope::ALL.map(TokenScope::as_str)))]
     pub scope: Vec<String>,
+    /// With the scope approve: a principal whose calls the token may approve, beside its own; repeatable
+    #[arg(long, value_name = "PRINCIPAL")]
+    pub approves: Vec<String>,
     /// A note for people on what the token is for
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,

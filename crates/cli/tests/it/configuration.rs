@@ -17,7 +17,9 @@ fn mistakes_are_named_with_their_place_and_nothing_runs() {
             "schema from elsewhere",
             "[tools.t]\ncommand = [\"true\"]\ninput = { \"$ref\" = \"https://example.com/schema.json\" }\n",
         ),
-        ("a name that is taken", "[tools.Echo]\ncommand = [\"true\"]\n"),
+        ("a name that is taken", "[tools.Read_File]\ncommand = [\"true\"]\n"),
+        ("a group that is none", "builtin = [\"file\"]\n"),
+        ("a folder that is none", "[files]\nallow = [\"nowhere\"]\n"),
         ("a trace that goes nowhere", "[traces]\nendpiont = \"http://127.0.0.1:4318\"\n"),
         (
             "a sentence about nothing",
@@ -29,7 +31,8 @@ fn mistakes_are_named_with_their_place_and_nothing_runs() {
     ];
     let mut told = String::new();
     for (name, toml) in cases {
-        let rig = Rig::with(toml);
+        let rig = Rig::new();
+        rig.write("windlass.toml", toml);
         let ran = rig.run(&["call", "add", r#"{"a": 1, "b": 2}"#]).expect(2);
         told.push_str(&format!("# {name}: {}", rig.told(&ran)));
         assert_eq!(rig.run(&["tools"]).expect(2).stderr, ran.stderr);

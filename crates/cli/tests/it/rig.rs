@@ -23,15 +23,18 @@ pub struct Ran {
     pub stderr: String,
 }
 
+/// The first line of a `windlass.toml` with the tools for trying out.
+pub const DEMO: &str = "builtin = [\"time\", \"demo\"]\n";
+
 impl Rig {
     pub fn new() -> Rig {
         Rig { folder: tempfile::tempdir().expect("a folder") }
     }
 
-    /// A rig with this `windlass.toml`.
+    /// A rig with this `windlass.toml`, which has the tools for trying out.
     pub fn with(toml: &str) -> Rig {
         let rig = Rig::new();
-        rig.write("windlass.toml", toml);
+        rig.write("windlass.toml", format!("{DEMO}{toml}"));
         rig
     }
 

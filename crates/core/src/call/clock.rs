@@ -2,6 +2,7 @@
 
 use super::fact::{Parked, Reason};
 use super::fold::{Call, State};
+use super::permission::Permit;
 use super::{Settlement, Step};
 use crate::attempt::{Deadline, Rules};
 use crate::outcome::Effect;
@@ -44,12 +45,14 @@ pub struct Moment {
     pub waited: Option<Waited>,
     /// The state of its tool.
     pub tool: ToolSearch,
+    /// The finding of the policy.
+    pub permit: Permit,
 }
 
 impl Moment {
     /// The moment of a call that has not waited.
     pub fn at(at: Timestamp) -> Moment {
-        Moment { at, waited: None, tool: ToolSearch::NotMissed }
+        Moment { at, waited: None, tool: ToolSearch::NotMissed, permit: Permit::Granted }
     }
 }
 
@@ -157,6 +160,7 @@ impl Call {
             State::Suspended(suspended) => Some(suspended.parked),
             State::Unconnected { said, .. } => Some(said.parked),
             State::Retrying(parked) => Some(*parked),
+            State::AwaitingApproval { .. } => self.open_approval().map(|asked| asked.parked),
             State::Opened
             | State::Ready
             | State::Running { .. }
@@ -183,7 +187,8 @@ impl Call {
         let waits_outside = self.parked.is_none_or(|(parked, _)| parked.reason.is_outside());
         let suspended =
             matches!(&self.state, State::Suspended(suspended) if suspended.parked.reason.is_outside());
-        if (suspended && waits_outside) || matches!(self.state, State::Unconnected { .. }) {
+        let asks = matches!(self.state, State::Unconnected { .. } | State::AwaitingApproval { .. });
+        if (suspended && waits_outside) || asks {
             return (Deadline::Total, u64::MAX);
         }
         let total = self.total_due_us(clock, rules);

@@ -1,5 +1,6 @@
 //! The facts a call's journal is made of. A released kind never changes; fields may be added.
 
+use super::permission::{ApprovalAnswered, ApprovalAsked, JudgedCall, Withheld};
 use crate::attempt::{Deadline, Deadlines, Rules};
 use crate::failure::Failure;
 use crate::ids::{AttemptNo, CallId, Mark};
@@ -7,7 +8,8 @@ use crate::operation::Operation;
 use crate::outcome::{JsonText, ModelAnswer, Outcome, Success};
 use crate::projection::AnswerBudget;
 use crate::time::Timestamp;
-use crate::tool::{Digest, EffectClass};
+use crate::tool::{Digest, EffectClass, Origin};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use windlass_args::arguments::Arguments;
 use windlass_args::named;
@@ -66,6 +68,14 @@ pub enum Fact {
     Aborted(Box<Abort>),
     /// It was to be a task from the start and was refused at once: it never was one.
     StartRefused,
+    /// It was judged under the policy.
+    Judged(Box<JudgedCall>),
+    /// A person is asked whether it may run.
+    ApprovalAsked(Box<ApprovalAsked>),
+    /// That was answered.
+    ApprovalAnswered(Box<ApprovalAnswered>),
+    /// An attempt was started on record, and not run.
+    Withheld(Withheld),
 }
 
 /// It was asked for: what was submitted, before anything was made of it. Identity compares this.
@@ -109,6 +119,8 @@ pub struct PreparedCall {
     pub same: Option<Box<Same>>,
     /// How long its answer may be, as its caller, its tool or its session said; `None` if none of them did.
     pub answer: Option<Box<AnswerBudget>>,
+    /// The origin of its result.
+    pub origin: Origin,
 }
 
 /// Which calls are the same as one.
@@ -149,6 +161,8 @@ pub struct Started {
     pub attempt: AttemptNo,
     /// Whether it is because an earlier one was lost.
     pub redrive: bool,
+    /// The version of the policy that it was judged by; `None` if there is none.
+    pub policy: Option<NonZeroU64>,
 }
 
 /// An attempt was running when its owner died.
@@ -260,6 +274,8 @@ named! {
         Signal = "signal",
         /// A task or a named event of its session.
         Awaited = "awaited",
+        /// A person who says whether it may run.
+        Approval = "approval",
     }
 }
 
@@ -268,7 +284,7 @@ impl Reason {
     pub fn is_outside(self) -> bool {
         match self {
             Reason::Completion | Reason::Input | Reason::Connection | Reason::Client | Reason::Signal => true,
-            Reason::Awaited => true,
+            Reason::Awaited | Reason::Approval => true,
             Reason::Retry | Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused | Reason::Sleep => {
                 false
             }

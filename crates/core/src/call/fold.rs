@@ -7,13 +7,15 @@ use super::fact::{
     Stopped, Suspended, Then, Unconnected, Verdict,
 };
 use super::illegal::Illegal;
+use super::permission::Permission;
+use super::rare::{can_park, can_resolve};
 use crate::attempt::Rules;
 use crate::ids::{AttemptNo, CallId};
 use crate::operation::{Did, Operation, Operations};
 use crate::outcome::{Outcome, Value};
 use crate::projection::AnswerBudget;
 use crate::time::Timestamp;
-use crate::tool::{Digest, EffectClass};
+use crate::tool::{Digest, EffectClass, Origin};
 use crate::wait::Wait;
 use std::sync::Arc;
 
@@ -32,10 +34,14 @@ pub struct Call {
     pub made: Option<Arc<PreparedResult>>,
     /// How long its answer may be, once prepared; `None` as the limits say.
     pub answer: Option<Box<AnswerBudget>>,
+    /// Everything known about its permission; `None` if it was allowed without a rule that says so.
+    pub permission: Option<Box<Permission>>,
     /// How it stands to calls that are the same, where its tool says which are.
     pub dedupe: Option<Box<Deduped>>,
     /// Whether its tool can be asked if an attempt took effect.
     pub reconciles: bool,
+    /// The origin of its result, once prepared.
+    pub origin: Origin,
     /// The class of the attempts that may have taken effect without telling us, if any may; `Once` if they differ.
     pub doubt: Option<EffectClass>,
     /// Whether steps are in doubt: they have keys of their own, so whoever is asked by the key of the call knows nothing of them.
@@ -160,6 +166,11 @@ pub enum State {
         /// Whether somebody declined to connect it.
         declined: bool,
     },
+    /// It waits for a person who says whether it may run.
+    AwaitingApproval {
+        /// Where it stood before.
+        before: Box<State>,
+    },
     /// Its record contradicts itself.
     SetAside {
         /// The contradiction, for operators.
@@ -186,6 +197,7 @@ impl State {
             State::Retrying(parked) => Wait::from(parked.reason).state(),
             State::Unconnected { said, .. } => Wait::from(said.parked.reason).state(),
             State::Suspended(suspended) => Wait::from(suspended.parked.reason).state(),
+            State::AwaitingApproval { .. } => Wait::Approval.state(),
             State::Ended(end) => end.outcome.name(),
         }
     }
@@ -202,8 +214,10 @@ impl Call {
             rules: None,
             made: None,
             answer: None,
+            permission: None,
             dedupe: None,
             reconciles: false,
+            origin: Origin::default(),
             doubt: None,
             doubted_steps: false,
             started_as: None,
@@ -294,7 +308,7 @@ impl Call {
             (State::Ended(end), Fact::Resolved(resolved)) if can_resolve(end, resolved) => {
                 self.resolved(at, resolved);
             }
-            (_, fact) => return self.apply_rare(fact),
+            (_, fact) => return self.apply_rare(at, fact),
         }
         Ok(())
     }
@@ -427,6 +441,7 @@ impl Call {
             | State::Returned { .. }
             | State::Reconciled { .. }
             | State::Unconnected { .. }
+            | State::AwaitingApproval { .. }
             | State::SetAside { .. }
             | State::Ended(_) => return false,
         };
@@ -447,10 +462,11 @@ impl Call {
         }
     }
 
-    fn prepared(&mut self, prepared: &PreparedCall) {
+    pub(super) fn prepared(&mut self, prepared: &PreparedCall) {
         self.pin = Some(Pin { contract: prepared.contract, class: prepared.class });
         self.rules = prepared.rules.clone();
         self.reconciles = prepared.reconciles;
+        self.origin = prepared.origin;
         self.made = prepared.made.clone();
         self.answer.clone_from(&prepared.answer);
         self.parked = None;
@@ -572,26 +588,4 @@ impl Call {
 
 pub(super) fn is_open(state: &State) -> bool {
     !matches!(state, State::Ended(_))
-}
-
-/// A retry follows what may be tried again; every other wait is for the tool, and nothing runs meanwhile.
-fn can_park(state: &State, reason: Reason) -> bool {
-    match (state, reason) {
-        (State::Returned { result: Result::Failed(_), .. } | State::Stopped { .. }, Reason::Retry) => true,
-        (State::Reconciled { verdict: Verdict::DidNotHappen, .. } | State::Aborted(_), Reason::Retry) => true,
-        (_, Reason::Retry) => false,
-        (State::Running { .. } | State::Returned { .. } | State::Reconciled { .. }, _) => false,
-        (State::SetAside { .. } | State::Ended(_), _) => false,
-        (_, Reason::Sleep | Reason::Completion | Reason::Input | Reason::Connection | Reason::Client) => {
-            false
-        }
-        (_, Reason::Signal | Reason::Awaited) => false,
-        (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => true,
-    }
-}
-
-/// Only what is not known is superseded, and only by what is known: once.
-fn can_resolve(end: &End, resolved: &Resolved) -> bool {
-    let open = end.is_unknown() || crate::mutant::breaks("resolution-changes");
-    open && matches!(resolved.outcome, Outcome::Succeeded(_) | Outcome::Failed(_))
 }

@@ -95,6 +95,14 @@ named! {
         Aborted = "aborted",
         /// [`Fact::StartRefused`]
         StartRefused = "start_refused",
+        /// [`Fact::Judged`]
+        Judged = "judged",
+        /// [`Fact::ApprovalAsked`]
+        ApprovalAsked = "approval_asked",
+        /// [`Fact::ApprovalAnswered`]
+        ApprovalAnswered = "approval_answered",
+        /// [`Fact::Withheld`]
+        Withheld = "withheld",
     }
 }
 
@@ -149,6 +157,10 @@ impl Fact {
             Fact::SetAside(_) => Kind::SetAside,
             Fact::Aborted(_) => Kind::Aborted,
             Fact::StartRefused => Kind::StartRefused,
+            Fact::Judged(_) => Kind::Judged,
+            Fact::ApprovalAsked(_) => Kind::ApprovalAsked,
+            Fact::ApprovalAnswered(_) => Kind::ApprovalAnswered,
+            Fact::Withheld(_) => Kind::Withheld,
         }
     }
 }

@@ -1,19 +1,23 @@
 //! Facts that few calls have.
 
-use super::fact::{CancelAsked, Fact};
+use super::end::End;
+use super::fact::{CancelAsked, Fact, Reason, Resolved, Result as Attempted, Verdict};
 use super::fold::{Call, State, is_open};
 use super::illegal::Illegal;
+use crate::outcome::Outcome;
 use crate::time::Timestamp;
 
 impl Call {
     /// The legal pairs of what happens to few calls.
-    pub(super) fn apply_rare(&mut self, fact: &Fact) -> Result<(), Illegal> {
+    pub(super) fn apply_rare(&mut self, at: Timestamp, fact: &Fact) -> Result<(), Illegal> {
         match (&self.state, fact) {
-            (State::Opened, Fact::StartRefused) if self.opened.task.is_some() => self.task = None,
+            (State::Opened | State::Ready, Fact::StartRefused) if self.opened.task.is_some() => {
+                self.task = None
+            }
             (state, Fact::SetAside(aside)) if is_open(state) => {
                 self.state = State::SetAside { why: aside.why.clone(), recorded: true };
             }
-            (_, fact) => return Err(self.illegal(fact)),
+            (_, fact) => return self.apply_permission(at, fact),
         }
         Ok(())
     }
@@ -41,4 +45,27 @@ impl Call {
     pub fn open_us(&self, until: Timestamp) -> u64 {
         Timestamp(until.0.saturating_sub(self.moved_us)).since(self.opened_at)
     }
+}
+
+/// A retry follows what may be tried again; every other wait is for the tool, and nothing runs meanwhile.
+pub(super) fn can_park(state: &State, reason: Reason) -> bool {
+    match (state, reason) {
+        (State::Returned { result: Attempted::Failed(_), .. } | State::Stopped { .. }, Reason::Retry) => true,
+        (State::Reconciled { verdict: Verdict::DidNotHappen, .. } | State::Aborted(_), Reason::Retry) => true,
+        (_, Reason::Retry) => false,
+        (State::Running { .. } | State::Returned { .. } | State::Reconciled { .. }, _) => false,
+        (State::SetAside { .. } | State::Ended(_), _) => false,
+        (_, Reason::Sleep | Reason::Completion | Reason::Input | Reason::Connection | Reason::Client) => {
+            false
+        }
+        (_, Reason::Signal | Reason::Awaited | Reason::Approval) => false,
+        (State::AwaitingApproval { .. }, _) => false,
+        (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => true,
+    }
+}
+
+/// Only what is not known is superseded, and only by what is known: once.
+pub(super) fn can_resolve(end: &End, resolved: &Resolved) -> bool {
+    let open = end.is_unknown() || crate::mutant::breaks("resolution-changes");
+    open && matches!(resolved.outcome, Outcome::Succeeded(_) | Outcome::Failed(_))
 }

@@ -5,6 +5,7 @@ mod batch;
 mod fields;
 mod operation;
 mod outcome;
+mod permission;
 
 pub(super) use batch::{
     BATCH_ANSWERED, BATCH_CLOCK_MOVED, BATCH_CLOSED, BATCH_OPENED, read_batch, write_answered, write_batch,
@@ -18,7 +19,7 @@ use crate::call::{
 };
 use crate::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use crate::outcome::{ModelAnswer, Success, Value};
-use crate::tool::{Digest, EffectClass};
+use crate::tool::{Digest, EffectClass, Origin};
 use attempt::{BudgetFields, DeadlineFields, DetachedFields, MadeFields, RuleFields};
 use fields::Fields;
 use minicbor::{Decode, Encode};
@@ -26,6 +27,7 @@ use outcome::{
     FailureFields, KeptFields, OutcomeFields, PartFields, SideFields, read_parts, read_side, write_parts,
     write_side,
 };
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use windlass_args::arguments::{Arguments, Given};
 
@@ -75,6 +77,10 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::Detached => 65,
         Kind::StartRefused => 69,
         Kind::CopyFound => 70,
+        Kind::Judged => 80,
+        Kind::ApprovalAsked => 81,
+        Kind::ApprovalAnswered => 82,
+        Kind::Withheld => 83,
     }
 }
 
@@ -133,6 +139,9 @@ struct PreparedFields<'a> {
     same: Option<SameFields>,
     #[n(6)]
     answer: Option<BudgetFields>,
+    /// Absent means 0.
+    #[n(7)]
+    origin: Option<u8>,
 }
 
 #[derive(Encode, Decode)]
@@ -172,6 +181,9 @@ struct StartedFields {
     #[n(1)]
     redrive: bool,
     // Key 2 was a jump of the wall clock before the attempt: an entry of its batch records it now.
+    /// The version of the policy; absent if there is none.
+    #[n(3)]
+    policy: Option<NonZeroU64>,
 }
 
 #[derive(Encode, Decode)]
@@ -240,13 +252,14 @@ fn write_prepared(prepared: &PreparedCall, bytes: &mut Vec<u8>) {
     let fields = fields.maybe(3, prepared.reconciles.then_some(true));
     let fields = fields.maybe(4, prepared.made.as_deref().map(MadeFields::from));
     let same = prepared.same.as_deref().map(|same| SameFields { mark: same.mark.0, for_ms: same.for_ms });
-    fields.maybe(5, same).maybe(6, prepared.answer.as_deref().map(BudgetFields::from)).end();
+    let fields = fields.maybe(5, same).maybe(6, prepared.answer.as_deref().map(BudgetFields::from));
+    fields.maybe(7, (prepared.origin.0 != 0).then_some(prepared.origin.0)).end();
 }
 
 /// Appends the fields of a start: [`StartedFields`].
 fn write_started(started: &Started, bytes: &mut Vec<u8>) {
     let fields = Fields::begin(bytes).number(0, u64::from(started.attempt.0));
-    fields.truth(1, started.redrive).end();
+    fields.truth(1, started.redrive).maybe(3, started.policy).end();
 }
 
 /// Appends the fields of a result: [`ReturnedFields`].
@@ -310,6 +323,12 @@ pub(super) fn write_fact(fact: &Fact, bytes: &mut Vec<u8>) {
         Fact::SetAside(SetAside { why }) => encode(&SetAsideFields { why }, bytes),
         Fact::Aborted(abort) => encode(&attempt::AbortFields::from(&**abort), bytes),
         Fact::StartRefused => encode(&NoFields {}, bytes),
+        Fact::Judged(judged) => encode(&permission::JudgedFields::from(&**judged), bytes),
+        Fact::ApprovalAsked(asked) => encode(&permission::AskedFields::from(&**asked), bytes),
+        Fact::ApprovalAnswered(answered) => {
+            encode(&permission::ApprovalAnsweredFields::from(&**answered), bytes)
+        }
+        Fact::Withheld(withheld) => encode(&permission::WithheldFields::from(*withheld), bytes),
     }
 }
 
@@ -348,6 +367,10 @@ pub(super) fn payload(fact: &Fact) -> &[u8] {
         | Fact::Resolved(_)
         | Fact::SameAs(_)
         | Fact::First
+        | Fact::Judged(_)
+        | Fact::ApprovalAsked(_)
+        | Fact::ApprovalAnswered(_)
+        | Fact::Withheld(_)
         | Fact::CopyFound => &[],
     }
 }
@@ -359,8 +382,8 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         Kind::Prepared => Fact::Prepared(read_prepared(minicbor::decode(fields)?)?),
         Kind::Started => {
             let fields: StartedFields = minicbor::decode(fields)?;
-            let StartedFields { attempt, redrive } = fields;
-            Fact::Started(Started { attempt: AttemptNo(attempt), redrive })
+            let StartedFields { attempt, redrive, policy } = fields;
+            Fact::Started(Started { attempt: AttemptNo(attempt), redrive, policy })
         }
         Kind::Lost => {
             let fields: LostFields = minicbor::decode(fields)?;
@@ -415,6 +438,10 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         }
         Kind::Aborted => Fact::Aborted(Box::new(attempt::read_abort(minicbor::decode(fields)?)?)),
         Kind::StartRefused => without_fields(fields, Fact::StartRefused)?,
+        Kind::Judged => permission::read_judged(fields)?,
+        Kind::ApprovalAsked => permission::read_asked(fields)?,
+        Kind::ApprovalAnswered => permission::read_answered(fields)?,
+        Kind::Withheld => permission::read_withheld(fields)?,
     })
 }
 
@@ -450,6 +477,7 @@ fn read_prepared(fields: PreparedFields<'_>) -> Result<PreparedCall, FieldProble
         made: fields.made.map(|fields| fields.read().map(Arc::new)).transpose()?,
         same: fields.same.map(|SameFields { mark, for_ms }| Box::new(Same { mark: Mark(mark), for_ms })),
         answer: fields.answer.map(|fields| Box::new(fields.read())),
+        origin: Origin(fields.origin.unwrap_or(0)),
     })
 }
 

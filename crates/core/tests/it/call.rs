@@ -11,7 +11,7 @@ use windlass_core::failure::{Failure, Retry};
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use windlass_core::outcome::{Effect, ModelAnswer, Outcome, Success};
 use windlass_core::time::Timestamp;
-use windlass_core::tool::{Digest, EffectClass};
+use windlass_core::tool::{Digest, EffectClass, Origin};
 
 fn opened() -> Opened {
     Opened {
@@ -36,6 +36,7 @@ fn prepared(class: EffectClass) -> Fact {
         made: None,
         same: None,
         answer: None,
+        origin: Origin::default(),
     })
 }
 
@@ -100,7 +101,7 @@ impl Life {
             match self.call.next(&Moment::at(Timestamp(0))) {
                 Step::Prepare => self.note(prepared(self.class)),
                 Step::Attempt(start) => {
-                    self.note(start.fact());
+                    self.note(start.fact(None));
                     if start.intent == Intent::First {
                         self.commit(deaths, &mut commits)?;
                     }
@@ -116,6 +117,9 @@ impl Life {
                     self.note(ended(Some(Outcome::Failed(Box::new(poison)))));
                 }
                 step @ (Step::Join(_)
+                | Step::Authorize
+                | Step::Ask
+                | Step::ApproveByDefault
                 | Step::Reconcile(_)
                 | Step::Retry { .. }
                 | Step::Return { .. }
@@ -206,7 +210,8 @@ fn a_refused_call_ends_without_an_attempt() {
 #[test]
 fn what_cannot_follow_is_refused_and_changes_nothing() {
     use EffectClass::Once;
-    let started = |attempt, redrive| Fact::Started(Started { attempt: AttemptNo(attempt), redrive });
+    let started =
+        |attempt, redrive| Fact::Started(Started { attempt: AttemptNo(attempt), redrive, policy: None });
     let lost = |attempt| Fact::Lost(LostAttempt { attempt: AttemptNo(attempt), blamed: true });
     let cases: [(&str, Vec<Fact>, Fact); 9] = [
         ("started before it was prepared", vec![], started(1, false)),
@@ -242,7 +247,7 @@ fn the_model_is_told_the_value_itself() {
         let attempt = AttemptNo(1);
         let facts = [
             prepared(EffectClass::Read),
-            Fact::Started(Started { attempt, redrive: false }),
+            Fact::Started(Started { attempt, redrive: false, policy: None }),
             Fact::Returned(Returned { attempt, ran_us: 1, result: Attempted::Ok(success) }),
             Fact::Ended(Ended { outcome: None, model, spent: Spent::default() }),
         ];
@@ -307,8 +312,8 @@ proptest! {
             let fact = match pick {
                 0 => prepared(EffectClass::Once),
                 1 => prepared(EffectClass::Read),
-                2 => Fact::Started(Started { attempt, redrive: false }),
-                3 => Fact::Started(Started { attempt, redrive: true }),
+                2 => Fact::Started(Started { attempt, redrive: false, policy: None }),
+                3 => Fact::Started(Started { attempt, redrive: true, policy: None }),
                 4 => Fact::Lost(LostAttempt { attempt, blamed: true }),
                 5 => returned(attempt),
                 6 => ended(None),
@@ -333,7 +338,7 @@ fn deduped(mark: u8) -> Fact {
 }
 
 fn start() -> Fact {
-    Fact::Started(Started { attempt: AttemptNo(1), redrive: false })
+    Fact::Started(Started { attempt: AttemptNo(1), redrive: false, policy: None })
 }
 
 /// The next step after these facts, in a word; or that the last of them is illegal.

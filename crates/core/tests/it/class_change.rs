@@ -13,7 +13,7 @@ use windlass_core::ids::AttemptNo;
 use windlass_core::operation::{Completion, Did, Operation, StepResult, Until};
 use windlass_core::outcome::{Effect, ModelAnswer, Outcome, Success};
 use windlass_core::time::Timestamp;
-use windlass_core::tool::{Digest, EffectClass};
+use windlass_core::tool::{Digest, EffectClass, Origin};
 
 const READ: EffectClass = EffectClass::Read;
 const KEYED: EffectClass = EffectClass::Keyed;
@@ -73,11 +73,12 @@ fn prepared(class: EffectClass, reconciles: bool) -> Fact {
         made: None,
         same: None,
         answer: None,
+        origin: Origin::default(),
     })
 }
 
 fn started(attempt: AttemptNo, redrive: bool) -> Fact {
-    Fact::Started(Started { attempt, redrive })
+    Fact::Started(Started { attempt, redrive, policy: None })
 }
 
 fn failed(attempt: AttemptNo, did_not_happen: bool) -> Fact {
@@ -314,7 +315,7 @@ fn follow(call: &Call, depth: u32) -> u32 {
         Step::Done(_) => return 1,
         Step::Attempt(start) => {
             assert!(!in_doubt_once, "an attempt in doubt under `once` is repeated");
-            let (attempt, begin) = (start.attempt, start.fact());
+            let (attempt, begin) = (start.attempt, start.fact(None));
             let ok = Attempted::Ok(Success::default());
             let mut ways = vec![
                 vec![begin.clone(), lost(attempt)],
@@ -342,6 +343,7 @@ fn follow(call: &Call, depth: u32) -> u32 {
             vec![vec![Fact::Returned(Returned { attempt, ran_us: 0, result })]]
         }
         Step::Settle(settlement) => vec![vec![end(&settlement)]],
+        Step::Authorize | Step::Ask | Step::ApproveByDefault => unreachable!("there is no policy here"),
         Step::Prepare | Step::Join(_) | Step::Park(_) | Step::AwaitTool(_) | Step::SetAside(_) => {
             panic!("nothing to prepare, join, wait for or set aside: {call:?}")
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use windlass_args::arguments::{Arguments, Given};
 use windlass_core::attempt::Rules;
 use windlass_core::call::{
-    Call, CallClock, CancelAsked, Fact, LostAttempt, Moment, Opened, Parked, PreparedCall, Reason,
+    Call, CallClock, CancelAsked, Fact, LostAttempt, Moment, Opened, Parked, Permit, PreparedCall, Reason,
     Result as Attempted, Returned, Same, Started, Step, Suspended, Then, TooLate, ToolSearch, Waited,
 };
 use windlass_core::code::Code;
@@ -12,7 +12,7 @@ use windlass_core::failure::{Failure, Retry};
 use windlass_core::ids::{AttemptNo, Mark};
 use windlass_core::operation::{Completion, Did, Operation, Until};
 use windlass_core::time::Timestamp;
-use windlass_core::tool::{Digest, EffectClass};
+use windlass_core::tool::{Digest, EffectClass, Origin};
 
 const FIRST: AttemptNo = AttemptNo(1);
 const NOW: Timestamp = Timestamp(1_000);
@@ -45,6 +45,7 @@ fn prepared(class: EffectClass, reconciles: bool) -> Fact {
         made: None,
         same: None,
         answer: None,
+        origin: Origin::default(),
     })
 }
 
@@ -55,7 +56,7 @@ fn joins() -> Fact {
 }
 
 fn started() -> Fact {
-    Fact::Started(Started { attempt: FIRST, redrive: false })
+    Fact::Started(Started { attempt: FIRST, redrive: false, policy: None })
 }
 
 fn lost() -> Fact {
@@ -116,7 +117,7 @@ fn moment(late: bool, tool: ToolSearch) -> Moment {
     let now_us = if late { u64::MAX / 2 } else { 1 };
     let rules = Rules::unsaid(EffectClass::Read);
     let waited = Waited { clock: CallClock::default(), now_us, rules, is_answered: false };
-    Moment { at: NOW, waited: Some(waited), tool }
+    Moment { at: NOW, waited: Some(waited), tool, permit: Permit::Granted }
 }
 
 /// A step, in a word.
@@ -183,10 +184,10 @@ fn once_its_tool_was_waited_for_a_call_that_was_answered_is_overdue_like_any_oth
 
 #[test]
 fn what_has_its_answer_is_never_too_late() {
-    let Moment { at, waited: Some(waited), tool } = moment(true, ToolSearch::NotMissed) else {
+    let Moment { at, waited: Some(waited), tool, permit } = moment(true, ToolSearch::NotMissed) else {
         unreachable!()
     };
-    let answered = Moment { at, waited: Some(Waited { is_answered: true, ..waited }), tool };
+    let answered = Moment { at, waited: Some(Waited { is_answered: true, ..waited }), tool, permit };
     assert_eq!(word(&standing("same").next(&answered)), "Join");
 }
 
@@ -197,7 +198,12 @@ fn a_wait_that_lasted_as_long_as_it_was_to_is_over_whatever_the_wall_clock_says(
         let clock = CallClock { parked_us, ..CallClock::default() };
         let rules = Rules::unsaid(EffectClass::Keyed);
         let waited = Waited { clock, now_us, rules, is_answered: false };
-        Moment { at: Timestamp(-1_000_000), waited: Some(waited), tool: ToolSearch::NotMissed }
+        Moment {
+            at: Timestamp(-1_000_000),
+            waited: Some(waited),
+            tool: ToolSearch::NotMissed,
+            permit: Permit::Granted,
+        }
     };
     assert_eq!(word(&call.next(&at(Some(0), 4_999))), "Park");
     assert_eq!(word(&call.next(&at(Some(0), 5_000))), "Attempt");

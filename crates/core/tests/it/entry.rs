@@ -1,5 +1,7 @@
 //! Entries as bytes: golden files that no release may change, and what damage looks like.
 
+mod golden_permissions;
+
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use windlass_core::outcome::{
 use windlass_core::projection::AnswerBudget;
 use windlass_core::siblings::Siblings;
 use windlass_core::time::Timestamp;
-use windlass_core::tool::{Digest, EffectClass};
+use windlass_core::tool::{Digest, EffectClass, Origin};
 
 fn call(fact: Fact) -> Entry {
     Entry { at: Timestamp(1_700_000_000_000_000), event: EntryEvent::Call { ordinal: Ordinal(3), fact } }
@@ -84,6 +86,7 @@ fn golden_results() -> Vec<(&'static str, Entry)> {
         made: Some(Arc::new(made)),
         same: None,
         answer: None,
+        origin: Origin::default(),
     };
     let budget = || Some(Box::new(AnswerBudget { bytes_max: Some(4_000), lines_max: None }));
     let brief = Opened { answer: budget(), ..asked() };
@@ -148,6 +151,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         made: None,
         same: None,
         answer: None,
+        origin: Origin::default(),
     };
     let same = |for_ms| PreparedCall {
         same: Some(Box::new(Same { mark: Mark([5; 16]), for_ms })),
@@ -178,7 +182,7 @@ fn golden() -> Vec<(&'static str, Entry)> {
         ("opened_with_priority", call(Fact::Opened(urgent))),
         ("opened_with_budget", call(Fact::Opened(patient))),
         ("prepared", call(Fact::Prepared(prepared.clone()))),
-        ("started", call(Fact::Started(Started { attempt: AttemptNo(2), redrive: true }))),
+        ("started", call(Fact::Started(Started { attempt: AttemptNo(2), redrive: true, policy: None }))),
         ("lost", call(Fact::Lost(LostAttempt { attempt: AttemptNo(1), blamed: true }))),
         ("returned_value", returned(Attempted::Ok(success(inline())))),
         ("returned_kept", returned(Attempted::Ok(success(Value::Kept { kept, form: Form::Json })))),
@@ -229,6 +233,7 @@ fn all_golden() -> Vec<(&'static str, Entry)> {
         golden_answers(),
         golden_attempts(),
         golden_insides(),
+        golden_permissions::all(),
         golden_waits(),
         golden_tasks(),
         golden_results(),
@@ -400,6 +405,7 @@ fn prepared_with(rules: Rules) -> Entry {
         made: None,
         same: None,
         answer: None,
+        origin: Origin::default(),
     }))
 }
 

@@ -16,7 +16,7 @@ use windlass_core::ids::AttemptNo;
 use windlass_core::operation::{Completion, Did, Operation, ReplayStep, StepResult, Until};
 use windlass_core::outcome::{Effect, ModelAnswer, Outcome, Success};
 use windlass_core::time::Timestamp;
-use windlass_core::tool::{Digest, EffectClass};
+use windlass_core::tool::{Digest, EffectClass, Origin};
 
 /// The operations of a body, one after the other.
 #[derive(Clone, Debug)]
@@ -146,6 +146,7 @@ fn prepared() -> Fact {
         made: None,
         same: None,
         answer: None,
+        origin: Origin::default(),
     })
 }
 
@@ -211,7 +212,7 @@ impl Life {
             match self.call.next(&Moment::at(self.now)) {
                 Step::Prepare => self.note(prepared()),
                 Step::Attempt(start) => {
-                    self.note(start.fact());
+                    self.note(start.fact(None));
                     if start.intent == Intent::First {
                         self.commit(&mut owner)?;
                     }
@@ -541,7 +542,7 @@ proptest! {
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 fn started(attempt: u32) -> Fact {
-    Fact::Started(Started { attempt: AttemptNo(attempt), redrive: attempt > 1 })
+    Fact::Started(Started { attempt: AttemptNo(attempt), redrive: attempt > 1, policy: None })
 }
 
 fn any_fact(pick: u32, which: u32) -> Fact {

@@ -170,3 +170,44 @@ async fn redirects_sizes_and_times_are_bounded() {
     assert!(matches!(refused, HttpError::Timeout { .. }), "{refused:?}");
     held.await.unwrap();
 }
+
+/// Set for this test alone, which runs in a process of its own.
+const IN_CHILD: &str = "WINDLASS_TEST_PROXIED";
+
+#[tokio::test]
+async fn proxies_of_the_environment_are_ignored() {
+    let mut server = Scripted::new(vec![ok("direct")]).await;
+    // A proxy that answers would be believed.
+    let mut proxy = Scripted::new(vec![ok("proxied"), ok("proxied")]).await;
+    if let Ok(url) = std::env::var(IN_CHILD) {
+        let got = get(local(), &url).await.unwrap();
+        assert_eq!(got.body, b"direct");
+        return;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "proxies_of_the_environment_are_ignored"])
+        .env(IN_CHILD, server.url("/"))
+        .envs(
+            ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"]
+                .map(|name| (name, proxy.url(""))),
+        )
+        .env_remove("NO_PROXY")
+        .env_remove("no_proxy")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let ran = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    assert!(server.asked().starts_with("GET / HTTP/1.1"));
+    assert!(proxy.asked.try_recv().is_err(), "the proxy saw a request");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_read_may_be_as_long_as_it_likes() {
+    let server = Scripted::new(vec![ok(&"x".repeat(5_000))]).await;
+    let client = HttpClient::new(HttpConfig { body_bytes_max: 10, ..local() }).unwrap();
+    let got = client.send_unread(HttpRequest::get(server.url("/"))).await.unwrap();
+    assert_eq!((got.status, got.body.len(), got.header("content-length")), (200, 0, Some("5000")));
+    assert!(client.check("http://127.0.0.1/").is_ok());
+    assert!(matches!(client.check("http://169.254.169.254/"), Err(HttpError::Address { .. })));
+}

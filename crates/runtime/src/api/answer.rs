@@ -3,7 +3,10 @@
 use crate::api::decided::Decided;
 use crate::api::limits::Limits;
 use crate::api::output::ToolError;
-use crate::api::view::{AsWritten, CallState, CallView, FailureView, ModelView, OutcomeView, TriggeredTask};
+use crate::api::view::{
+    AsWritten, CallState, CallView, FailureView, ModelView, OriginView, OutcomeView, PermissionView,
+    TriggeredTask,
+};
 use jiff::fmt::temporal::DateTimePrinter;
 use serde::de::DeserializeOwned;
 use serde::ser::{Serialize, Serializer};
@@ -269,6 +272,8 @@ impl CallAnswer {
             ran_ms: end.and_then(|_| self.call.measured_us()).map(|ran_us| ran_us / 1_000),
             repairs: Some(repairs).filter(|repairs| !repairs.is_empty()),
             answered_by: self.call.made.as_ref().and_then(|made| made.answered_by.as_deref()),
+            permission: PermissionView::of(&self.call),
+            origin: OriginView::of(self.call.origin),
             waiting_for: None,
             progress: None,
             status: None,
@@ -308,6 +313,16 @@ pub fn wall_time(at: Timestamp) -> String {
 /// Serializes a field as [`wall_time`].
 pub(crate) fn as_wall_time<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&wall_time(*at))
+}
+
+pub(crate) fn as_wall_time_maybe<S: Serializer>(
+    at: &Option<Timestamp>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    match at {
+        Some(at) => as_wall_time(at, serializer),
+        None => serializer.serialize_none(),
+    }
 }
 
 /// The result of a request to cancel.

@@ -1,5 +1,6 @@
 //! Why the bytes of a session, artifacts and files, were not read or written.
 
+use crate::api::content::{ContentHash, FileExpectation};
 use crate::api::error::{Lost, SessionError, chain};
 use crate::api::output::ToolError;
 use windlass_core::failure::FailureClass;
@@ -85,6 +86,25 @@ pub enum FileError {
         /// Which.
         path: String,
     },
+    /// It is not as the writer expected.
+    #[error(
+        "{path:?} {}; read it again, and base the change on what is there now",
+        found_instead(expected, found)
+    )]
+    Changed {
+        /// Which.
+        path: String,
+        /// The expected state.
+        expected: FileExpectation,
+        /// The hash of its content; `None` if it does not exist.
+        found: Option<ContentHash>,
+    },
+    /// The session was opened with a folder that the host no longer allows.
+    #[error("{why}")]
+    NotAllowed {
+        /// Which, and what to do.
+        why: String,
+    },
     /// The session cannot be had, or was removed.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -103,15 +123,28 @@ impl FileError {
     /// The failure of a tool that does not handle it.
     pub(crate) fn into_tool_error(self) -> ToolError {
         match self {
-            FileError::NotConfigured | FileError::Io { .. } | FileError::Session(_) => {
-                ToolError::internal(chain(&self))
-            }
+            FileError::NotConfigured
+            | FileError::NotAllowed { .. }
+            | FileError::Io { .. }
+            | FileError::Session(_) => ToolError::internal(chain(&self)),
             FileError::TooLarge { .. } => {
                 ToolError { class: FailureClass::ResourceLimit, ..ToolError::new(self.to_string()) }
             }
-            FileError::Path { .. } | FileError::NotFound { .. } | FileError::NotEmpty { .. } => {
-                ToolError::new(self.to_string())
-            }
+            FileError::Path { .. }
+            | FileError::NotFound { .. }
+            | FileError::NotEmpty { .. }
+            | FileError::Changed { .. } => ToolError::new(self.to_string()),
         }
+    }
+}
+
+fn found_instead(expected: &FileExpectation, found: &Option<ContentHash>) -> String {
+    match (expected, found) {
+        (FileExpectation::Absent, _) => "exists already".to_string(),
+        (_, None) => "does not exist any more".to_string(),
+        (FileExpectation::Content(expected), Some(found)) => {
+            format!("was changed: expected the content {expected}, found {found}")
+        }
+        (FileExpectation::Anything, Some(found)) => format!("was changed: found the content {found}"),
     }
 }

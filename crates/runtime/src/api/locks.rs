@@ -34,12 +34,16 @@ table! {
         Suspects,
         /// The next alarm of each session's schedules, which is set on the wheel under it.
         Alarms,
+        /// The deliveries to webhooks that are under way, and the next alarm of each session's. Before the wheel, like all alarms.
+        Courier,
         /// The values that features remember of a session or of the runtime. A value may be made under it.
         Slots,
         /// The file gates by session. Found while a session's slot for its gate is filled.
         FileGates,
         /// The permission to write files of a session. Alone: held for reading while one is written, which takes long.
         FileGate,
+        /// The permission to change one file of a session. Held for as long as its content is compared and replaced.
+        FileChange,
         /// The feeds by session name. Alone.
         FeedNames,
         /// The task that rings for the readers of a feed. The last reader clears the feed under it.
@@ -64,6 +68,8 @@ table! {
         Wheel,
         /// The jumps of the wall clock. Looked up while a batch stamps its entries.
         Ages,
+        /// The webhooks and the sessions with messages for them. Looked at by whoever sends a change, before its lane.
+        Outgoing,
         /// The lane of a session. Changes are handed to the store under it, whose own locks come after all of these.
         Lane,
         /// The calls that are not in memory. Changed with the table of open batches, from which they come.
@@ -82,6 +88,12 @@ table! {
         Follower,
         /// The registered tools. Alone: who is told of a change is told after it.
         Registry,
+        /// The policy in force. Alone: taken out of it before it is asked.
+        Policy,
+        /// The rules of the policy that are about a tool. Alone.
+        ToolRules,
+        /// The remembered approvals of a session. Alone.
+        Remembered,
         /// The calls that wait for a tool. Alone.
         ToolWaits,
         /// The threads of tools. Alone.
@@ -90,6 +102,14 @@ table! {
         Meters,
         /// The tasks that open calls have started, for their spans. Added to while the calls of an event are placed.
         StartedTasks,
+        /// The key of the secrets. Alone: read from its file under it.
+        SecretKey,
+        /// The secrets in memory by session. Alone.
+        SecretHomes,
+        /// The secrets that a session's texts are searched for. They are collected under it.
+        SecretMatcher,
+        /// The secrets of a session or of the folder.
+        Secrets,
         /// The sessions under a worker's lease, and the workers it watches. Alone.
         Worker,
     }
@@ -137,6 +157,11 @@ impl<T, const RANK: u8> OrderedMutex<T, RANK> {
 }
 
 impl<T, const RANK: u8> OrderedRwLock<T, RANK> {
+    #[inline]
+    pub(crate) const fn new(value: T) -> OrderedRwLock<T, RANK> {
+        OrderedRwLock(RwLock::new(value))
+    }
+
     /// Locks it for reading, also after a thread has panicked with it.
     #[inline]
     #[track_caller]

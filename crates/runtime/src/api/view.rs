@@ -3,8 +3,10 @@
 //! Values that are recorded as JSON text are written as they are, without being read: they may be large.
 
 mod parts;
+mod permission;
 
 pub use parts::Parts;
+pub use permission::{OriginView, PermissionView};
 
 use crate::api::answer::wall_time;
 use crate::api::progress::Progress;
@@ -65,6 +67,12 @@ pub struct CallView<'a> {
     /// The hook that answered in place of the tool; absent if none did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answered_by: Option<&'a str>,
+    /// How it was permitted or denied; absent if no rule and no person was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permission: Option<PermissionView<'a>>,
+    /// The origin of its result; absent for a registered tool that says nothing of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<OriginView>,
     /// The reason of its wait, if it waits: a word for programs, the rest for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<&'a str>,
@@ -87,10 +95,11 @@ pub struct CallState(pub &'static str);
 
 impl CallState {
     /// Every state that callers see.
-    pub const ALL: [&'static str; 12] = [
+    pub const ALL: [&'static str; 13] = [
         "queued",
         "running",
         "retrying",
+        "awaiting_approval",
         "awaiting_completion",
         "awaiting_input",
         "awaiting_connection",
@@ -448,6 +457,7 @@ mod tests {
     use windlass_args::json::measure_result;
     use windlass_args::limits::ArgLimits;
     use windlass_args::schema::{Schema as Validator, SchemaRole};
+    use windlass_core::tool::Origin;
 
     /// Refuses every property that a schema does not name.
     fn close(schema: &mut Json) {
@@ -525,6 +535,8 @@ mod tests {
                 ran_ms: Some(1),
                 repairs: Some(vec!["/a: a number".to_string()]),
                 answered_by: Some("cache"),
+                permission: None,
+                origin: OriginView::of(Origin(0x51)),
                 waiting_for: Some("sleep"),
                 progress: Some(&progress),
                 status: Some("counts"),

@@ -7,6 +7,7 @@
 mod attach;
 mod model;
 mod outside;
+mod secret;
 mod signals;
 mod typed;
 
@@ -20,8 +21,10 @@ use crate::session::adopting::adopt_now;
 use crate::session::book::{Begun, Book};
 use crate::session::cx::Cx;
 use crate::session::notices::{NoticeKind, task_does};
+use crate::session::outgoing::{PersonWait, WebhookKind, wait_rows};
 use crate::session::plugs::FollowUp;
 use crate::session::still;
+use crate::session::vault::scrub_error;
 use crate::tools::tool::ToolFuture;
 use outside::OutsideWait;
 use serde::Serialize;
@@ -102,6 +105,7 @@ impl Cx {
         match book.begin_step(name, &given, self.limits().operations_max)? {
             Begun::Run => {}
             Begun::Done(value) => {
+                let value = self.unsealed(name, value)?;
                 if windlass_core::mutant::breaks("step-again") {
                     let _again = run(input).await;
                 }
@@ -125,9 +129,13 @@ impl Cx {
             Ok(value) => {
                 let text = self.kept(name, &value)?;
                 // A replay gets what is returned now.
-                (StepResult::Ok(text.clone()), read(name, &text))
+                let answer = read(name, &text);
+                (StepResult::Ok(self.sealed(name, text)?), answer)
             }
-            Err(error) => {
+            Err(mut error) => {
+                if let Some(known) = self.secrets() {
+                    scrub_error(&known, &mut error);
+                }
                 let failure = recorded_failure(&error, self.limits());
                 (StepResult::Failed(Box::new(failure)), Err(StepError::Failed(error)))
             }
@@ -159,7 +167,7 @@ impl Cx {
         if self.book().take_key(name, self.now(), self.limits().operations_max)? {
             self.commit().await?;
         }
-        let text = completion_key(self.secret(), self.call, name);
+        let text = completion_key(self.store_secret(), self.call, name);
         Ok(CompletionKey { name: name.into(), text })
     }
 
@@ -198,7 +206,8 @@ impl Cx {
     ) -> Result<Option<Value>, StepError> {
         let question = self.question(name, question, schema)?;
         let at = self.now();
-        let told = self.activity_notice(name, NoticeKind::TaskAsks);
+        let mut told = self.activity_notice(name, NoticeKind::TaskAsks);
+        told.extend(self.question_rows(name, &question, at));
         let (until, is_new) =
             self.book().begin_question(name, at, question, told, self.limits().operations_max)?;
         if is_new {
@@ -208,6 +217,23 @@ impl Cx {
             Some(Completion::Ok { value, .. }) => Ok(Some(read(name, &value)?)),
             Some(Completion::Error { .. } | Completion::Cancelled | Completion::TimedOut) | None => Ok(None),
         }
+    }
+
+    /// The rows by which webhooks hear of a question.
+    fn question_rows(&self, name: &str, question: &Question, at: Timestamp) -> Vec<Row> {
+        let (Some(hold), Some(asked)) = (self.hold.upgrade(), self.batch.asked_for(self.call.ordinal)) else {
+            return Vec::new();
+        };
+        let wait = PersonWait {
+            kind: WebhookKind::Question,
+            call: self.call,
+            tool: &asked.tool,
+            name,
+            what: &question.text,
+            until: Some(question.until.wake_at),
+            at,
+        };
+        wait_rows(&hold.session.lane, &wait)
     }
 
     /// Checks a question and makes its record.

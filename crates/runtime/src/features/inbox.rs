@@ -18,6 +18,7 @@ use crate::api::view::CallState;
 use crate::session::inner::{Inner, Runtime};
 use crate::session::notices::{KeptNotice, NoticeKind, NoticeLease, NoticeWords, Urgency};
 use crate::session::owner::Session;
+use crate::tools::place::BatchPlace;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use windlass_core::handle::{Handle, HandleKind};
 use windlass_core::ids::{CallId, SessionNo};
 use windlass_core::projection;
+use windlass_core::redact::{RedactedArgs, SecretNames};
 use windlass_core::time::Timestamp;
 use windlass_store::{RecordPage, Row, Space, Store, StoredRecord};
 
@@ -118,7 +120,7 @@ pub struct Inbox {
 impl Runtime {
     /// The inbox of the session of this name.
     pub fn inbox(&self, session: &str) -> Inbox {
-        Inbox { store: self.0.store.clone(), session: session.to_string(), rt: Some(self.0.clone()) }
+        Inbox::of(&self.0, session)
     }
 }
 
@@ -126,6 +128,11 @@ impl Inbox {
     /// The inbox of a session in a store without an owner: read-only.
     pub fn recorded(store: Arc<dyn Store>, session: &str) -> Inbox {
         Inbox { store, session: session.to_string(), rt: None }
+    }
+
+    /// The inbox of a session of this runtime.
+    pub(crate) fn of(rt: &Arc<Inner>, session: &str) -> Inbox {
+        Inbox { store: rt.store.clone(), session: session.to_string(), rt: Some(rt.clone()) }
     }
 
     /// The notices after this id, in order of delivery; at most `limit`, or the limit `notices_page`. Nothing
@@ -328,6 +335,34 @@ impl Inbox {
             None => None,
         };
         Ok(Some(Notice { state, ..self.notice_of(key, kept, answer.as_ref()) }))
+    }
+
+    /// A notice as people elsewhere may read it: the secrets among the arguments of its call are masked. `None` if its call no longer
+    /// exists.
+    pub(crate) async fn for_people(
+        &self,
+        key: &str,
+        kept: &KeptNotice,
+    ) -> Result<Option<Notice>, SessionError> {
+        let Some(call) = kept.call else { return Ok(Some(self.notice_of(key, kept, None))) };
+        let found = match find_id(&*self.store, CallId::unpacked(call)).await {
+            Err(SessionError::Expired { .. }) => None,
+            found => found?,
+        };
+        let Some((_, mut call, batch_key)) = found else { return Ok(None) };
+        let place = BatchPlace::new(self.session.as_str().into(), batch_key, None);
+        let tool = self.rt.as_ref().and_then(|rt| rt.registry.known(&place, &call.opened.tool));
+        let unknown = SecretNames::default();
+        let names = tool.as_ref().map_or(&unknown, |tool| &tool.secret_names);
+        let redacted = RedactedArgs::of_text(&call.opened.args.text, names);
+        if redacted.is_masked() {
+            call.opened.args.text = redacted.value().to_string().into();
+        }
+        let (store, call) = (self.store.clone(), Arc::new(call));
+        let id = CallId::unpacked(kept.call.unwrap_or_default());
+        let answer = CallAnswer { id, store, call, recorded: true, conflict: None, parent: None };
+        let notice = self.notice_of(key, kept, Some(&answer));
+        Ok(Some(Notice { text: redacted.scrub(&notice.text).into_owned(), ..notice }))
     }
 
     /// The call of a notice; `None` if its record is gone.

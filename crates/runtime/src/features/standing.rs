@@ -7,6 +7,7 @@ use crate::session::inner::Inner;
 use crate::tools::place::BatchPlace;
 use crate::tools::request::check_session_name;
 use serde_json::Value;
+use windlass_core::code::Code;
 use windlass_core::failure::Failure;
 
 /// Checks the chosen id of a schedule or a trigger.
@@ -45,6 +46,14 @@ pub(crate) async fn target(
     tool: &str,
     args: Value,
 ) -> Result<Value, Box<Failure>> {
+    if rt.secrets.is_used()
+        && let Some(session) = rt.owned_session(session)
+        && let Some(known) = session.lane.vault().known()
+        && known.is_in(&args.to_string())
+    {
+        let message = "The arguments hold the value of a secret, and would be kept with it. Give the tool the secret by name instead.";
+        return Err(Box::new(Failure::invalid_request(Code::InvalidArgs, message)));
+    }
     background::target(rt, &place(session), tool, args).await.map(|(_, args)| args)
 }
 

@@ -14,7 +14,7 @@ use crate::tools::tool::PrepareCx;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use windlass_store::Space;
+use windlass_store::{Space, Store};
 
 /// A session at one moment: who it belongs to, how it is labelled, its open calls and its latest tasks.
 #[derive(Clone, Debug, Serialize)]
@@ -85,6 +85,17 @@ impl HookCx<'_> {
     pub async fn session_state(&self) -> Result<SessionState, SessionError> {
         look(self.at.on).await
     }
+}
+
+/// The principal and the labels of a session; none of one that does not exist.
+pub(crate) async fn principal_and_labels(
+    store: &dyn Store,
+    session: &str,
+) -> Result<(Option<String>, BTreeMap<String, String>), SessionError> {
+    let Some(row) = store.session(session).await? else { return Ok((None, BTreeMap::new())) };
+    let about = store.record(Space::About.of(row.no), ABOUT).await?;
+    let about: Option<SessionLabels> = about.and_then(|record| serde_json::from_slice(&record.value).ok());
+    Ok((row.principal, about.unwrap_or_default().labels))
 }
 
 async fn look(hold: &DriveContext) -> Result<SessionState, SessionError> {

@@ -7,6 +7,7 @@ mod signal;
 pub use signal::Signal;
 pub(crate) use signal::signal;
 
+pub(super) use owner::hear;
 pub(crate) use owner::{
     accept, answer, cancel, client_result, complete, connect, reconcile, resolve as resolve_call,
 };
@@ -113,6 +114,21 @@ pub enum AskError {
     /// Not a key of this store; a forged one gets the same error.
     #[error("there is no wait with this key; use the whole key, as the tool issued it")]
     NoKey,
+    /// Not an approval of this store.
+    #[error("there is no approval with this id; `windlass approvals` lists all open approvals")]
+    NoApproval,
+    /// The call has changed since the approver was shown it.
+    #[error("the call is not what was shown with this digest; look at it again, its digest is {digest}")]
+    StaleDigest {
+        /// The digest now.
+        digest: String,
+    },
+    /// The rule that asks wants another person.
+    #[error("{principal:?} made the call, and the rule that asks wants another person's approval")]
+    FourEyes {
+        /// The principal that made the call and wants to approve it.
+        principal: String,
+    },
     /// Not a question of this store.
     #[error("there is no question with this id; `windlass questions` lists all open questions")]
     NoQuestion,
@@ -404,7 +420,7 @@ pub fn completion(answer: &Completed, limits: &Limits) -> Result<Completion, Ask
 }
 
 /// An external value in recorded form.
-fn kept(value: &Value, limits: &Limits) -> Result<JsonText, AskError> {
+pub(super) fn kept(value: &Value, limits: &Limits) -> Result<JsonText, AskError> {
     json::measure_result(value, &limits.args())
         .map_err(|problem| AskError::Invalid { what: format!("the value cannot be kept: {problem}") })?;
     Ok(value.to_string().into())

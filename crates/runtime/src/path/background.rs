@@ -76,7 +76,11 @@ pub(crate) fn title_of(tool: &Registered) -> Option<Arc<str>> {
 pub(crate) fn refuse_start(held: &mut Held) -> Result<(), Lost> {
     let spawned = held.call.task.as_ref().is_some_and(|task| task.by == DetachedBy::Spawned);
     // One that waited, or that an earlier owner left, was told to be a task.
-    if !spawned || !held.past.fresh || held.past.waited || !matches!(held.call.state, State::Opened) {
+    if !spawned
+        || !held.past.fresh
+        || held.past.waited
+        || !matches!(held.call.state, State::Opened | State::Ready)
+    {
         return Ok(());
     }
     held.note(Fact::StartRefused)?;

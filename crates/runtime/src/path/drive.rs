@@ -7,6 +7,7 @@ use crate::path::background;
 use crate::path::nested;
 use crate::path::stage::aside;
 use crate::path::stage::attempt;
+use crate::path::stage::authorize;
 use crate::path::stage::complete;
 use crate::path::stage::join;
 use crate::path::stage::park;
@@ -20,6 +21,7 @@ use crate::session::inner::Inner;
 use crate::session::kin::of_ended;
 use crate::session::lane::UnansweredChange;
 use crate::session::owner::Session;
+use crate::session::permission::HeldPermit;
 use crate::session::plugs::FollowUp;
 use crate::session::same;
 use crate::session::still;
@@ -27,7 +29,7 @@ use crate::session::turns::{DrivenCall, Turn, Turns};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use windlass_core::call::{Call, Cause, Fact, Illegal, LostAttempt, Settlement, Step};
+use windlass_core::call::{Begins, Call, Cause, Fact, Illegal, LostAttempt, Settlement, Step};
 use windlass_core::ids::{AttemptNo, CallId};
 use windlass_core::outcome::Effect;
 
@@ -70,6 +72,12 @@ async fn drive(mut held: Box<Held>) -> Result<DriveOutcome, Lost> {
             Step::Prepare if held.past.fresh => prepare::note(&mut held).await?,
             Step::Prepare => Box::pin(prepare::once_there(&mut held)).await?,
             Step::AwaitTool(reason) => return Box::pin(park::wait_for_tool(held, reason)).await,
+            Step::Authorize => Box::pin(authorize::note(&mut held)).await?,
+            Step::Ask => match Box::pin(authorize::ask(held)).await? {
+                Some(unjudged) => held = unjudged,
+                None => return Ok(DriveOutcome::Parked),
+            },
+            Step::ApproveByDefault => authorize::approve_by_default(&mut held)?,
             // Boxed, as all that is rare, so that most calls need no room for it.
             Step::Join(same) => match Box::pin(join::join(held, same)).await? {
                 Some(joined) => held = joined,
@@ -77,6 +85,11 @@ async fn drive(mut held: Box<Held>) -> Result<DriveOutcome, Lost> {
             },
             Step::Attempt(start) => match attempt::pin(&mut held).await? {
                 // The tool comes first: whoever waits for it needs no turn.
+                attempt::Pinned::Tool(tool)
+                    if start.begins != Begins::Resumed && !held.is_permitted(&tool) =>
+                {
+                    held.permit = HeldPermit::unjudged();
+                }
                 attempt::Pinned::Tool(tool) => match Turns::take(held) {
                     Turn::Now(started, now_us) => {
                         held = started;

@@ -2,6 +2,7 @@
 
 pub(crate) mod aside;
 pub(crate) mod attempt;
+pub(crate) mod authorize;
 pub(crate) mod complete;
 pub(crate) mod join;
 pub(crate) mod park;

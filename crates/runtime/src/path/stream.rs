@@ -58,7 +58,7 @@ impl StreamedBatch {
     pub async fn push(&self, calls: Vec<CallRequest>) -> Result<Submitted, BatchError> {
         let StreamedBatch { rt, session, batch, key, .. } = self;
         let request = BatchRequest { key: Some(key.to_string()), calls, ..BatchRequest::default() };
-        let checked = check(request, &rt.limits)?;
+        let mut checked = check(request, &rt.limits)?;
         if !checked.ids_given {
             let what =
                 "a call that is pushed needs an id; without one it could not be told from the others".into();
@@ -69,6 +69,10 @@ impl StreamedBatch {
         session.look_closed(rt).await?;
         if let Some(lost) = session.lane.lost() {
             return Err(lost.into());
+        }
+        if rt.secrets.is_used() {
+            let submitted = submit::secrets::conceal(rt, session, key, &mut checked)?;
+            submit::secrets::restore(rt, batch, &mut checked.calls, submitted);
         }
         let (answers, new) = submit::place(rt, session, batch, checked.calls)?;
         let recorded = batch.send_calls(&session.lane);
@@ -107,8 +111,11 @@ pub(crate) async fn open(
         traceparent,
         ..BatchRequest::default()
     };
-    let checked = ShapedBatch { streamed: true, ..check(request, &rt.limits)? };
+    let mut checked = ShapedBatch { streamed: true, ..check(request, &rt.limits)? };
     let (session, key) = (rt.session(session).await?, Arc::<str>::from(key));
+    if rt.secrets.is_used() {
+        submit::secrets::conceal(rt, &session, &key, &mut checked)?;
+    }
     let admission = session.admit().await;
     admission.check_stays()?;
     if session.look_closed(rt).await? && !session.knows(&key).await? {

@@ -2,6 +2,7 @@
 
 mod find;
 mod observed;
+pub(crate) mod secrets;
 
 pub(crate) use find::find_or_make;
 use observed::observed;
@@ -297,7 +298,7 @@ async fn submit_to(
     request: BatchRequest,
 ) -> Result<Submitted, BatchError> {
     let mut checked = check(request, &rt.limits)?;
-    let key = key(rt, &checked)?;
+    let mut key = key(rt, &checked)?;
     if checked.calls.is_empty() {
         return Ok(Submitted::nowhere(rt, key, Vec::new()));
     }
@@ -305,6 +306,9 @@ async fn submit_to(
     // It may have been removed, and its name be another's: that one has other tools.
     if opener.is_some() && opener != session.opener() {
         return Err(Lost::Removed.into());
+    }
+    if rt.secrets.is_used() {
+        key = Box::pin(secrets::guarded_key(rt, &session, &checked, key)).await?;
     }
     load_targets(rt, &session, &mut checked).await;
     let admission = session.admit().await;
@@ -399,16 +403,19 @@ pub(crate) async fn submit_task(
 async fn take(
     rt: &Arc<Inner>,
     admission: &Admission<'_>,
-    checked: ShapedBatch,
+    mut checked: ShapedBatch,
     key: Arc<str>,
 ) -> Result<Submitted, BatchError> {
     let session = admission.session();
+    let is_used = rt.secrets.is_used();
+    let with_secrets = if is_used { secrets::conceal(rt, session, &key, &mut checked)? } else { Vec::new() };
     let batch = match find_or_make(rt, admission, &checked, &key).await {
         Err(BatchError::Session(SessionError::Expired { .. })) => {
             return Ok(Submitted::nowhere(rt, key.clone(), expired(rt, session, &key, checked.calls).await?));
         }
         found => found?,
     };
+    secrets::restore(rt, &batch, &mut checked.calls, with_secrets);
     rt.registry.lend(&batch.head.place, checked.overlay);
     if let Some(observer) = checked.observer {
         batch.head.place.observe(observer);

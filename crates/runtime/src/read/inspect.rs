@@ -3,9 +3,12 @@
 mod page;
 mod questions;
 mod tree;
+mod waiting;
 
 pub use page::{CallFilter, CallsPage, page};
 pub use questions::{OpenQuestion, questions};
+pub(crate) use waiting::waiting_with_tools;
+pub use waiting::{WaitingCall, WaitingKind, WaitingPlace, waiting};
 
 use crate::api::answer::{CallAnswer, wall_time};
 use crate::api::decided::Decided;

@@ -1,5 +1,9 @@
 //! The journal for people: one sentence per fact, with its reasons.
 
+mod permission;
+
+pub(crate) use permission::rule_names;
+
 use crate::api::answer::wall_time;
 use windlass_args::repair::Repair;
 use windlass_core::attempt::{Deadlines, Rules};
@@ -58,6 +62,12 @@ pub(crate) fn story(fact: &Fact, secret: &Secret, names: &SecretNames) -> String
             )
         }
         Fact::StartRefused => "it is refused at once, so it is no task".to_string(),
+        Fact::Judged(fact) => permission::judged(fact),
+        Fact::ApprovalAsked(fact) => permission::asked(fact),
+        Fact::ApprovalAnswered(fact) => permission::answered(fact, names),
+        Fact::Withheld(fact) => {
+            format!("attempt {} was not run: what it was allowed for had changed", fact.attempt)
+        }
     }
 }
 
@@ -353,6 +363,7 @@ fn parked(fact: &Parked) -> String {
         Reason::Client => "its caller has not posted its result",
         Reason::Signal => "no signal has come",
         Reason::Awaited => "a task has not ended, or an event of its session has not come",
+        Reason::Approval => "nobody has approved or denied it",
     };
     match fact.length_us < FOREVER_US {
         true => format!("it waits, because {waits}, and its deadline does at {}", wall_time(fact.wake_at)),

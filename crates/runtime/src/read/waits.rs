@@ -5,6 +5,7 @@ use crate::api::error::SessionError;
 use crate::api::journal::fold;
 use crate::api::progress::Progress;
 use crate::read::inspect::RecordedCall;
+use crate::read::story::rule_names;
 use crate::session::batch::{OpenBatch, VisibleCall};
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
@@ -350,7 +351,11 @@ pub(crate) fn recorded(call: &Call) -> Option<WaitingFor> {
             let told = format!("to {} {}", said.provider, until());
             said.setup_url.as_ref().map_or(told.clone(), |url| format!("{told} at {url}"))
         }
+        Reason::Approval if let Some(asked) = call.open_approval() => {
+            format!("by {} {}", rule_names(&asked.by), until())
+        }
         Reason::Retry
+        | Reason::Approval
         | Reason::Sleep
         | Reason::Completion
         | Reason::Input

@@ -2,6 +2,7 @@
 
 use crate::api::error::SessionError;
 use crate::features::schedules;
+use crate::features::webhooks;
 use crate::session::inner::Runtime;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,6 +17,8 @@ pub struct JudgedCopy {
     pub parked: u64,
     /// Schedules that were disabled.
     pub schedules: u64,
+    /// Webhooks that are held: their messages are queued and not sent.
+    pub webhooks: u64,
 }
 
 /// How often the calls that were under way are checked for their end, which takes a commit.
@@ -23,7 +26,7 @@ const LOOKS_EVERY: Duration = Duration::from_millis(5);
 
 impl Runtime {
     /// Judges a store that is a copy of one whose owner may live: every open call that is not parked ends as unknown, every
-    /// schedule is disabled, and then the store is no longer a copy. `None`: it was none.
+    /// schedule is disabled, every webhook held, and then the store is no longer a copy. `None`: it was none.
     ///
     /// Parked calls wait for an external answer: a completion, a question, a signal, a connection, the caller. Calls that are
     /// queued, run, sleep or wait for their next attempt are not parked. Call this before anything is submitted, or
@@ -37,6 +40,7 @@ impl Runtime {
         let (open_before, unknown_before) = (open(), self.0.copied_calls.load(Ordering::Relaxed));
         self.take_all_left().await?;
         let schedules = schedules::disable_all(&self.0).await?;
+        let webhooks = webhooks::hold_all(&self.0).await?;
         loop {
             let counts = self.counts();
             if counts.running == [0, 0] && counts.queued == 0 {
@@ -48,6 +52,6 @@ impl Runtime {
         self.0.store.own_file(Original::MayLive).await?;
         let unknown = self.0.copied_calls.load(Ordering::Relaxed) - unknown_before;
         let parked = (open() - open_before).saturating_sub(unknown);
-        Ok(Some(JudgedCopy { unknown, parked, schedules }))
+        Ok(Some(JudgedCopy { unknown, parked, schedules, webhooks }))
     }
 }

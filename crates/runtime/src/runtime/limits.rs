@@ -39,7 +39,7 @@ impl Runtime {
             let admission = session.admit().await;
             admission.check_stays().map_err(SessionError::from)?;
             let kept = Bounds::of(&*self.0.store, &session.name).await?;
-            let row = Bounds::new(limits, kept.child).with(kept.overlay).row();
+            let row = Bounds::new(limits, kept.child).with(kept.overlay).within(kept.folder).row();
             let none = Row::Remove { space: Space::About, key: BOUNDS.to_string() };
             session.lane.commit_rows(vec![row.unwrap_or(none)]).await.map_err(SessionError::from)?;
         }

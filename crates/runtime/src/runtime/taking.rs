@@ -3,9 +3,12 @@
 use crate::api::error::SessionError;
 use crate::api::limits::SessionLimits;
 use crate::features::awaits;
+use crate::features::files;
+use crate::features::policy;
 use crate::features::removal;
 use crate::features::retention;
 use crate::features::schedules;
+use crate::features::webhooks;
 use crate::mailbox::closing::leave_word;
 use crate::path::drive;
 use crate::path::stream;
@@ -28,13 +31,19 @@ pub(super) fn open_or_take<'a>(rt: &'a Arc<Inner>, name: &'a str, opening: Sessi
 }
 
 async fn take(rt: &Arc<Inner>, name: &str, opening: SessionRecords) -> Result<Arc<Session>, SessionError> {
+    policy::load(rt).await?;
     let is_removed = removal::is_begun(rt, name).await?;
+    webhooks::load(rt).await?;
     let (session, mut left, bounds) = Session::acquire(rt, name, &opening).await?;
     let limits = bounds.limits();
+    webhooks::taken(rt, &session).await;
     // A child has those of its root, along its line.
     if bounds.child.is_none() && !bounds.overlay.is_empty() {
         let line = ScopeLine::root(name).with(&bounds.overlay, &rt.registry);
         _ = session.slots.of::<OpenedWith>().0.set(Narrowing::begin(&rt.registry, name, line));
+    }
+    if let Some(folder) = &bounds.folder {
+        files::name_folder(&session, folder);
     }
     if limits != SessionLimits::default() {
         rt.turns.set_session(rt, session.lane.session(), limits);
@@ -76,6 +85,8 @@ async fn take(rt: &Arc<Inner>, name: &str, opening: SessionRecords) -> Result<Ar
 
 /// Adopts messages that were posted while the session had no owner: its calls receive them before they continue.
 async fn hear(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), SessionError> {
+    let parent = session.kin.as_ref().map(|kin| kin.child.parent.as_str());
+    session.lane.vault().load(&*rt.store, parent, rt.may_meet_others()).await?;
     if session.look_closed(rt).await? {
         leave_word(&*rt.store, session).await?;
     }
@@ -83,8 +94,9 @@ async fn hear(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), SessionErro
     stream::close_left(rt, session).await
 }
 
-/// Continues unfinished work of features in abandoned sessions: removals and schedules.
+/// Continues unfinished work of features in abandoned sessions: removals, schedules and webhooks.
 pub(super) async fn resume(rt: &Arc<Inner>) -> Result<(), SessionError> {
     removal::go_on_with_all(rt).await?;
-    schedules::resume(rt).await
+    schedules::resume(rt).await?;
+    webhooks::resume(rt).await
 }

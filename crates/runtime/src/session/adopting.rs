@@ -3,10 +3,11 @@
 use crate::api::answer::Asked;
 use crate::api::error::{Lost, SessionError, chain};
 use crate::session::admission::Admission;
-use crate::session::away;
+use crate::session::away::{self, APPROVAL_WAIT};
 use crate::session::batch::{self, DemandReach, HeardDemand, OpenBatch, SignalDelivery, Used};
 use crate::session::held::{Ack, DriveContext};
 use crate::session::inner::Inner;
+use crate::session::notices;
 use crate::session::owner::{Session, Whereabouts};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -58,8 +59,18 @@ async fn meant(
     scope: Scope,
     what: &batch::CallDemand,
 ) -> Result<(Vec<Used>, Vec<BatchNo>), SessionError> {
-    let provider =
-        if let batch::CallDemand::Connect { provider, .. } = what { Some(&**provider) } else { None };
+    let provider = match what {
+        batch::CallDemand::Connect { provider, .. } => Some(&**provider),
+        batch::CallDemand::Rejudge => Some(APPROVAL_WAIT),
+        batch::CallDemand::Cancel(_)
+        | batch::CallDemand::Decided(_)
+        | batch::CallDemand::Approval(_)
+        | batch::CallDemand::Accept
+        | batch::CallDemand::Same(_)
+        | batch::CallDemand::Look
+        | batch::CallDemand::Complete { .. }
+        | batch::CallDemand::Signal(_) => None,
+    };
     let (mut here, listed) = match scope {
         Scope::Call(CallId { batch, .. }) | Scope::Batch(batch) => (Vec::new(), vec![batch]),
         Scope::Session => {
@@ -129,6 +140,9 @@ pub(crate) async fn adopt(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(),
             Ok(Ask::Signal { call, name, payload, .. }) => {
                 let signal = SignalDelivery::new(name, payload, key.clone());
                 (Scope::Call(call), batch::CallDemand::Signal(Arc::new(signal)))
+            }
+            Ok(Ask::Decide(decide)) => {
+                (Scope::Call(decide.call), batch::CallDemand::Approval(Arc::from(decide)))
             }
             Ok(Ask::Accept { call }) => (Scope::Call(call), batch::CallDemand::Accept),
             Ok(Ask::Resolve { call, landed }) => {
@@ -214,6 +228,11 @@ pub(crate) async fn deliver(
     Ok(())
 }
 
+/// Has the calls of a session that wait for an approval judged again.
+pub(crate) async fn judge_again(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), SessionError> {
+    pass_on(rt, session, Scope::Session, batch::CallDemand::Rejudge).await.map(drop)
+}
+
 /// Asks a call to stop that ends with another one. That is not recorded: whoever ends the other call asks again after a crash.
 pub(crate) async fn ask_to_stop(
     rt: &Arc<Inner>,
@@ -268,8 +287,9 @@ pub(crate) async fn amend(
     session: &Arc<Session>,
     call: CallId,
     resolved: Resolved,
-    rows: Vec<Row>,
+    mut rows: Vec<Row>,
 ) -> Result<bool, SessionError> {
+    rows.push(notices::known_row(call));
     // No other task may load the batch meanwhile: both would write its next row.
     let admission = session.admit().await;
     let batch = load(rt, &admission, call.batch).await?;

@@ -24,9 +24,11 @@ use crate::api::keys;
 use crate::api::limits::{EnforcedLimits, Limits};
 use crate::session::batch::Used;
 use crate::session::lane::Lane;
+use crate::session::vault::KnownSecrets;
 use crate::tools::place::BatchPlace;
 use known::{BlobIdentity, BlobUse, FoundBlob, content_rows};
 use of_tasks::TaskArtifact;
+use std::borrow::Cow;
 use std::sync::Arc;
 use windlass_core::handle::{Handle, HandleKind, Secret, content_hasher, idempotency_key};
 use windlass_core::ids::{ArtifactId, BatchNo, BlobNo, CallId, SessionNo};
@@ -128,6 +130,8 @@ impl Artifacts {
         if bytes.len() as u64 > max {
             return Err(ArtifactError::TooLarge { max });
         }
+        let known = self.secrets();
+        let bytes = &*known.as_ref().map_or(Cow::Borrowed(bytes), |known| known.scrub_bytes(bytes));
         let digest = content_hasher(self.secret()).update(bytes).finalize();
         let content = ContentDigest { digest, bytes: bytes.len() as u64, media_type };
         if let Some((found, rows)) = self.find(&content, batch).await? {
@@ -152,6 +156,8 @@ impl Artifacts {
         if bytes.len() as u64 > max {
             return Err(ArtifactError::TooLarge { max });
         }
+        let known = self.secrets();
+        let bytes = &*known.as_ref().map_or(Cow::Borrowed(bytes), |known| known.scrub_bytes(bytes));
         let digest = content_hasher(self.secret()).update(bytes).finalize();
         let content = ContentDigest { digest, bytes: bytes.len() as u64, media_type };
         let blob = self.reserve().await?;
@@ -230,6 +236,12 @@ impl Artifacts {
 
     fn store(&self) -> &dyn Store {
         self.lane.store()
+    }
+
+    /// The secrets that no artifact may hold; mostly there are none.
+    fn secrets(&self) -> Option<Arc<KnownSecrets>> {
+        let vault = self.lane.vault();
+        if vault.guards() { vault.known() } else { None }
     }
 
     pub(crate) fn secret(&self) -> &Secret {

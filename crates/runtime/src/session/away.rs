@@ -88,6 +88,9 @@ impl Stub {
     }
 }
 
+/// The provider that calls waiting for an approval are marked with. No provider has this name, which has a blank.
+pub(crate) const APPROVAL_WAIT: &str = "an approval";
+
 /// A number for a provider, never 0. Two may share one: then the call checks for itself.
 pub(crate) fn provider_mark(provider: &str) -> u32 {
     // FNV-1a.

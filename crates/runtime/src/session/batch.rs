@@ -342,6 +342,10 @@ impl OpenBatch {
             Stage::Parked(_) => DemandReach::Parked,
             Stage::Driven => DemandReach::Driven,
         };
+        // Waking it is enough; one that is driven judges itself before it acts.
+        if let CallDemand::Rejudge = heard.what {
+            return if reached == DemandReach::Parked { reached } else { DemandReach::Over };
+        }
         match (&heard.what, &slot.signal) {
             (CallDemand::Cancel(_), Some(signal)) => signal.stop(Cause::Cancel),
             (CallDemand::Complete { .. } | CallDemand::Signal(_), Some(signal)) => signal.book.ring(),

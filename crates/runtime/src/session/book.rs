@@ -15,6 +15,8 @@ use crate::session::held::{Ack, Held};
 use crate::session::kin::opened;
 use crate::session::lane::{Commit, Lane};
 use crate::session::still::Still;
+use crate::session::vault::{KnownSecrets, Vault};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -70,6 +72,8 @@ struct BookPage {
     detached: Option<Box<Detached>>,
     /// Senders of messages wait until these are dropped: then their message is recorded.
     acks: Vec<Ack>,
+    /// The secrets of the session, if there may be any: none is recorded.
+    vault: Option<Arc<Vault>>,
 }
 
 /// The names used by one run of a body.
@@ -110,6 +114,7 @@ impl Book {
         page.operations = held.call.lend_operations();
         let BookPage { notes, rows, .. } = &mut *page;
         held.lend_notes(notes, rows);
+        page.vault = held.on.rt.secrets.is_used().then(|| held.on.session.lane.vault().clone());
         page.start_is_noted = !page.notes.is_empty();
     }
 
@@ -118,6 +123,11 @@ impl Book {
         *self.page.get_mut() = BookPage::default();
         self.rung = Notify::new();
         self.still = Still::default();
+    }
+
+    /// Lets no value of a secret be recorded from now on: the tool has been given one.
+    pub(crate) fn guard(&self, vault: &Arc<Vault>) {
+        self.page.lock().vault.get_or_insert_with(|| vault.clone());
     }
 
     /// Whether a step that runs now would run before the start of its attempt is recorded.
@@ -140,9 +150,9 @@ impl Book {
     pub(crate) fn begin_step(&self, name: &str, input: &str, max: u64) -> Result<Begun, Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
-        let round = page.round;
+        let (round, input) = (page.round, page.recorded(input));
         let begun =
-            match page.operations().step(name, input, round).map_err(|found| Misuse::of(name, found))? {
+            match page.operations().step(name, &input, round).map_err(|found| Misuse::of(name, found))? {
                 ReplayStep::Run => Begun::Run,
                 ReplayStep::Done(value) => Begun::Done(value.clone()),
                 ReplayStep::Failed(failure) => Begun::Failed(Box::new(failure.clone())),
@@ -188,7 +198,8 @@ impl Book {
     pub(crate) fn pairs_read(&self, name: &str, asked: &str, max: u64) -> Result<Option<JsonText>, Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
-        let found = page.operations().pairs_read(name, asked).map_err(|found| Misuse::of(name, found))?;
+        let asked = page.recorded(asked);
+        let found = page.operations().pairs_read(name, &asked).map_err(|found| Misuse::of(name, found))?;
         Ok(found.cloned())
     }
 
@@ -196,7 +207,8 @@ impl Book {
     pub(crate) fn pair_written(&self, name: &str, asked: &str, max: u64) -> Result<Option<bool>, Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
-        page.operations().pair_written(name, asked).map_err(|found| Misuse::of(name, found))
+        let asked = page.recorded(asked);
+        page.operations().pair_written(name, &asked).map_err(|found| Misuse::of(name, found))
     }
 
     /// Begins an attachment: returns whether it is recorded in this round of the call.
@@ -353,7 +365,10 @@ impl BookPage {
         batch.send_notes(lane, &mut self.notes, std::mem::take(&mut self.rows), behind)
     }
 
-    fn note(&mut self, at: Timestamp, name: &str, did: Did) -> Result<(), Misuse> {
+    fn note(&mut self, at: Timestamp, name: &str, mut did: Did) -> Result<(), Misuse> {
+        if let Some(known) = self.secrets() {
+            known.scrub_did(&mut did);
+        }
         let operation = Operation { name: name.into(), did };
         if !self.operations().can_follow(&operation) {
             return Err(Misuse::Unfit { name: name.into() });
@@ -363,6 +378,19 @@ impl BookPage {
         let ordinal = Ordinal(self.ordinal);
         self.notes.fact(at, ordinal, &Fact::Operation(Box::new(operation)));
         Ok(())
+    }
+
+    /// The secrets that are not recorded; mostly there are none.
+    fn secrets(&self) -> Option<Arc<KnownSecrets>> {
+        self.vault.as_ref().and_then(|vault| vault.known())
+    }
+
+    /// A JSON text as it is recorded.
+    fn recorded<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match self.secrets() {
+            Some(known) => Cow::Owned(known.scrub_json(text).into_owned()),
+            None => Cow::Borrowed(text),
+        }
     }
 
     fn names(&mut self) -> &mut Names {

@@ -3,6 +3,7 @@
 use crate::api::error::SessionError;
 use crate::api::limits::SessionLimits;
 use crate::session::kin::Child;
+use crate::session::principal::SessionOpening;
 use crate::tools::overlay::SessionOverlay;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -35,6 +36,9 @@ pub(crate) struct Bounds {
     pub(crate) child: Option<Child>,
     #[serde(default, skip_serializing_if = "SessionOverlay::is_empty")]
     pub(crate) overlay: SessionOverlay,
+    /// The folder of its files, if it was opened with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) folder: Option<String>,
 }
 
 impl Bounds {
@@ -49,12 +53,18 @@ impl Bounds {
             answer_lines_max: limits.answer_lines_max,
             child,
             overlay: SessionOverlay::default(),
+            folder: None,
         }
     }
 
     /// The limits of a session that is opened with these tools.
     pub(crate) fn with(self, overlay: SessionOverlay) -> Bounds {
         Bounds { overlay, ..self }
+    }
+
+    /// The limits of a session that is opened with this folder.
+    pub(crate) fn within(self, folder: Option<String>) -> Bounds {
+        Bounds { folder, ..self }
     }
 
     pub(crate) fn limits(&self) -> SessionLimits {
@@ -105,5 +115,12 @@ impl SessionOverlay {
     /// The overlay that the session of this name was opened with.
     pub async fn of(store: &dyn Store, session: &str) -> Result<SessionOverlay, SessionError> {
         Ok(Bounds::of(store, session).await?.overlay)
+    }
+}
+
+impl SessionOpening {
+    /// The folder that the session of this name was opened with, without links.
+    pub async fn folder_of(store: &dyn Store, session: &str) -> Result<Option<String>, SessionError> {
+        Ok(Bounds::of(store, session).await?.folder)
     }
 }

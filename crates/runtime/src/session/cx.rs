@@ -15,6 +15,7 @@ use crate::session::batch::Used;
 use crate::session::held::DriveContext;
 use crate::session::log::Stream;
 use crate::session::signal::AttemptSignal;
+use crate::session::vault::{KnownSecrets, scrub_progress};
 use crate::session::wheel::Wheel;
 use crate::tools::place::BatchPlace;
 use crate::tools::registry::{Kinds, Listed};
@@ -65,6 +66,7 @@ pub struct Cx {
     pub(crate) task_end: LatestEnd,
     pub(crate) grace_ms: u64,
     pub(crate) answer_bytes_max: u64,
+    pub(crate) answer_lines_max: u64,
     pub(crate) signal: Arc<AttemptSignal>,
 }
 
@@ -187,14 +189,23 @@ impl Cx {
     /// output is kept as its log.
     pub fn output(&self, stream: Stream, bytes: &[u8]) {
         self.heartbeat();
+        let Some(known) = self.secrets() else { return self.output_scrubbed(stream, bytes) };
+        let scrubbed = self.signal.scrub(stream, &known, bytes);
+        self.output_scrubbed(stream, &scrubbed);
+    }
+
+    fn output_scrubbed(&self, stream: Stream, bytes: &[u8]) {
         self.signal.log(stream, bytes);
         self.signal.output(bytes, self.limits().partial_bytes_max as usize);
         self.artifacts.lane().feed().output(self.call, bytes);
     }
 
     /// Reports progress: a sign of life, and shown to observers of the call while it runs.
-    pub fn progress(&self, progress: Progress) {
+    pub fn progress(&self, mut progress: Progress) {
         self.heartbeat();
+        if let Some(known) = self.secrets() {
+            scrub_progress(&known, &mut progress);
+        }
         let progress = progress.kept();
         // Stored first: a follower that joins in between reads it from there.
         self.signal.set_progress(progress.clone());
@@ -204,7 +215,10 @@ impl Cx {
     /// Reports the current activity in a few words: a sign of life, and shown like progress.
     pub fn status(&self, text: &str) {
         self.heartbeat();
-        let status = words(text);
+        let mut status = words(text);
+        if let Some(known) = self.secrets() {
+            status = words(&known.scrub(text));
+        }
         self.signal.set_status(status.clone());
         self.artifacts.lane().feed().status(self.call, &status);
     }
@@ -272,11 +286,22 @@ impl Cx {
         self.answer_bytes_max
     }
 
+    /// How many lines the model's view of this call may have, by the same budgets.
+    pub fn answer_lines_max(&self) -> u64 {
+        self.answer_lines_max
+    }
+
+    /// The secrets that nothing of this call may show; mostly there are none.
+    pub(crate) fn secrets(&self) -> Option<Arc<KnownSecrets>> {
+        let vault = self.artifacts.lane().vault();
+        if vault.guards() { vault.known() } else { None }
+    }
+
     pub(crate) fn clock(&self) -> &dyn Clock {
         self.wheel.clock()
     }
 
-    pub(crate) fn secret(&self) -> &Secret {
+    pub(crate) fn store_secret(&self) -> &Secret {
         self.artifacts.secret()
     }
 

@@ -1,6 +1,7 @@
 //! A call in the hands of whoever drives it: its state, and what it has noted and not yet committed.
 
 mod clocks;
+mod decision;
 mod live;
 mod spare;
 
@@ -12,8 +13,11 @@ use crate::session::away::Stub;
 use crate::session::batch::{self, HeardDemand, Used};
 use crate::session::cx::CallPlace;
 use crate::session::inner::Inner;
+use crate::session::outgoing::{PersonWait, WebhookKind, wait_rows};
 use crate::session::owner::Session;
+use crate::session::permission::HeldPermit;
 use crate::session::same::SharedEnd;
+use crate::session::vault::ReferencePlace;
 use crate::session::wheel::{Alarm, AwayDue, WakeTime};
 use crate::tools::registry::Registered;
 use crate::tools::request::{Parsed, RecordedRequest};
@@ -45,6 +49,8 @@ pub(crate) struct Held {
     pub(crate) planned: PlannerKnowledge,
     /// The loop that it only goes on with: then it is answered instead of run.
     pub(crate) goes_on_with: Option<Loop>,
+    /// Whether a secret was replaced in the value of its last attempt, which fitted its tool's output schema before.
+    pub(crate) is_scrubbed: bool,
     /// The model's view, where it was made from a value stored beside the journal.
     pub(crate) model: Option<ModelAnswer>,
     /// How the call ended that it is the same as.
@@ -59,6 +65,8 @@ pub(crate) struct Held {
     pub(crate) acceptance: Acceptance,
     /// The result of the last look for its tool.
     pub(crate) tool_search: ToolSearch,
+    /// The finding of the policy.
+    pub(crate) permit: HeldPermit,
     /// The registry when its tool was last looked for: what changes later wakes whoever waits for it.
     pub(crate) looked_generation: u64,
     /// The registry when its tool was last found: one that has not changed since has the same.
@@ -213,6 +221,9 @@ pub(crate) struct DriveContext {
 
 impl DriveContext {
     pub(crate) fn call(self: &Arc<DriveContext>, id: CallId, call: Arc<Call>, past: CallPast) -> Box<Held> {
+        // A new one is judged once it is prepared, if there is anything to judge it by.
+        let is_new = matches!(call.state, State::Opened);
+        let permit = if is_new { HeldPermit::default() } else { HeldPermit::unjudged() };
         Box::new(Held {
             on: self.clone(),
             id,
@@ -223,6 +234,7 @@ impl DriveContext {
             claims: None,
             planned: PlannerKnowledge::Nothing,
             goes_on_with: None,
+            is_scrubbed: false,
             model: None,
             answer: None,
             past,
@@ -230,6 +242,7 @@ impl DriveContext {
             has_ended_tasks: false,
             acceptance: Acceptance::NotGiven,
             tool_search: ToolSearch::NotMissed,
+            permit,
             looked_generation: 0,
             seen_generation: 0,
             acks: Vec::new(),
@@ -272,7 +285,11 @@ impl ParkedCall {
 
     /// Whether it waits for the world outside or a recorded time, rather than for its turn, its tool or another call.
     pub(crate) fn waits_outside(&self) -> bool {
-        matches!(self.call.state, State::Suspended(_) | State::Unconnected { .. } | State::Retrying(_))
+        let asks = matches!(self.call.state, State::AwaitingApproval { .. });
+        asks || matches!(
+            self.call.state,
+            State::Suspended(_) | State::Unconnected { .. } | State::Retrying(_)
+        )
     }
 
     /// Whether it waits for the world outside: that time its own clocks do not count.
@@ -343,7 +360,10 @@ impl Held {
     }
 
     /// Adds a fact to the call. It is written with the next commit, and nothing is acted on before that.
-    pub(crate) fn note(&mut self, fact: Fact) -> Result<(), Lost> {
+    pub(crate) fn note(&mut self, mut fact: Fact) -> Result<(), Lost> {
+        if self.on.rt.secrets.is_used() {
+            self.scrub(&mut fact);
+        }
         let at = self.at;
         self.call.apply(at, &fact).map_err(Lost::Broken)?;
         if self.notes.is_empty() {
@@ -352,6 +372,23 @@ impl Held {
         self.notes.fact(at, self.id.ordinal, &fact);
         self.on.rt.meters.noted(self, &fact);
         Ok(())
+    }
+
+    #[cold]
+    fn scrub(&self, fact: &mut Fact) {
+        if let Some(known) = self.on.session.lane.vault().known() {
+            known.scrub_fact(fact);
+        }
+    }
+
+    /// The place of references to secrets in its arguments.
+    pub(crate) fn reference_place(&self) -> ReferencePlace<'_> {
+        ReferencePlace {
+            key: self.on.rt.store.secret(),
+            session: self.on.session.lane.session(),
+            batch: &self.on.batch.head.place.batch_key,
+            call: &self.call.opened.id,
+        }
     }
 
     /// Notes what was asked of the call meanwhile. Mostly that is nothing.
@@ -371,6 +408,7 @@ impl Held {
                 batch::CallDemand::Cancel(_) => {}
                 // Recorded before all it has noted, so nothing is noted.
                 batch::CallDemand::Decided(decision) => self.call.dismissed(decision),
+                batch::CallDemand::Approval(decide) => self.hear_decision(&decide)?,
                 batch::CallDemand::Accept => self.acceptance = Acceptance::Given,
                 batch::CallDemand::Same(answer) => self.answer = Some(answer),
                 batch::CallDemand::Connect { provider, connected } => {
@@ -379,7 +417,7 @@ impl Held {
                     }
                 }
                 // Where it stands it finds out at its next step.
-                batch::CallDemand::Look => {}
+                batch::CallDemand::Look | batch::CallDemand::Rejudge => {}
                 batch::CallDemand::Signal(signal) => {
                     let known = self.call.operations.as_deref();
                     let slot = known.map_or_else(
@@ -427,6 +465,15 @@ impl Held {
     /// Adds rows that travel with the next commit.
     pub(crate) fn carry(&mut self, rows: Vec<Row>) {
         self.rows.extend(rows);
+    }
+
+    /// Has webhooks hear of a wait for a person, in the change that records it.
+    pub(crate) fn tell_webhooks(&mut self, kind: WebhookKind, name: &str, what: &str, until: Timestamp) {
+        let (call, at) = (self.id, self.now());
+        let tool = &*self.call.opened.tool;
+        let wait = PersonWait { kind, call, tool, name, what, until: Some(until), at };
+        let rows = wait_rows(&self.on.session.lane, &wait);
+        self.carry(rows);
     }
 
     /// Writes what was noted, and waits until it is durable.

@@ -5,24 +5,29 @@ use crate::api::error::BatchError;
 use crate::api::limits::{EnforcedLimits, Limits};
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::api::retention::Retention;
+use crate::api::secret::SecretKeySource;
 use crate::session::away::Away;
 use crate::session::events::Feeds;
 use crate::session::gate::Gate;
 use crate::session::held::due_us;
 use crate::session::meters::Meters;
+use crate::session::outgoing::Outgoing;
 use crate::session::owner::Session;
 use crate::session::owners::{Embedded, Owners};
 use crate::session::plugs::Plugs;
+use crate::session::policy::PolicyCell;
 use crate::session::sessions::OwnedSessions;
 use crate::session::slots::Slots;
 use crate::session::threads::Threads;
 use crate::session::turns::Turns;
+use crate::session::vault::Vaults;
 use crate::session::wheel::Wheel;
 use crate::session::worker::Leases;
 use crate::tools::hooks::Hook;
 use crate::tools::model::LanguageModel;
 use crate::tools::projector::Projector;
 use crate::tools::registry::{Host, Registry};
+use crate::tools::transport::WebhookTransport;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -79,8 +84,18 @@ pub struct Config {
     pub model: Option<Arc<dyn LanguageModel>>,
     /// Shapes what the model sees of ended calls; without it the default does.
     pub projector: Option<Arc<dyn Projector>>,
+    /// The key that encrypts secrets. Without it none can be stored or used.
+    pub secret_key: SecretKeySource,
+    /// Delivers messages to [webhooks](crate::Runtime::webhooks). Without it they are recorded, and the next owner with one delivers them.
+    pub webhooks: Option<Arc<dyn WebhookTransport>>,
     /// The parent of the folders with the files of sessions; created at the first use. Without it there are no files.
     pub files: Option<PathBuf>,
+    /// Rules of the [policy](crate::policy) that the host declares, as `{"rules": […]}`: they apply beside those that
+    /// [`Runtime::set_policy`] sets. If they differ from those stored, they become a new version. `None` leaves what is stored.
+    pub policy: Option<serde_json::Value>,
+    /// Folders in which a session may be opened with a [folder](crate::sessions::SessionOpening::folder) for its files. By default
+    /// there are none.
+    pub folders: Vec<PathBuf>,
     /// Whether other runtimes work on the same store. Then this one is a worker: it writes heartbeats, owns sessions only while
     /// they succeed, and takes over those of dead workers. `false`: everything in the store is this runtime's.
     pub shared: bool,
@@ -102,7 +117,11 @@ impl Config {
             hooks: Vec::new(),
             model: None,
             projector: None,
+            secret_key: SecretKeySource::None,
+            webhooks: None,
             files: None,
+            policy: None,
+            folders: Vec::new(),
             shared: false,
         }
     }
@@ -116,7 +135,14 @@ pub(crate) struct Inner {
     pub(crate) hooks: Vec<Arc<dyn Hook>>,
     pub(crate) model: Option<Arc<dyn LanguageModel>>,
     pub(crate) projector: Option<Arc<dyn Projector>>,
+    pub(crate) webhooks: Option<Arc<dyn WebhookTransport>>,
+    pub(crate) outgoing: Arc<Outgoing>,
     pub(crate) files: Option<Arc<Path>>,
+    /// The policy in force.
+    pub(crate) policy: PolicyCell,
+    pub(crate) folders: Vec<PathBuf>,
+    /// The secrets in memory.
+    pub(crate) secrets: Arc<Vaults>,
     pub(crate) registry: Arc<Registry>,
     /// The services for tools.
     pub(crate) host: Arc<Host>,
@@ -164,6 +190,7 @@ impl Drop for Inner {
         self.wheel.stop();
         self.feeds.end();
         self.away.stop();
+        self.outgoing.stop();
         self.owners.leave(&*self.store);
     }
 }
@@ -183,7 +210,12 @@ impl Inner {
             hooks: config.hooks,
             model: config.model,
             projector: config.projector,
+            webhooks: config.webhooks,
+            outgoing: Arc::default(),
             files: config.files.map(Arc::from),
+            policy: PolicyCell::new(config.policy),
+            folders: config.folders,
+            secrets: Arc::new(Vaults::new(config.secret_key)),
             registry: Arc::new(
                 Registry::new(host.clone(), plugs.own_tools).with_catalog(plugs.catalog_tools),
             ),

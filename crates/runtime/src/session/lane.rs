@@ -8,7 +8,9 @@ use crate::api::limits::EnforcedLimits;
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::artifacts::Keeping;
 use crate::session::events::{EntryRows, Feed};
+use crate::session::outgoing::Outbox;
 use crate::session::owners::Right;
+use crate::session::vault::{Vault, Vaults};
 use std::sync::Arc;
 use windlass_core::ids::{Fence, SessionNo};
 use windlass_store::{
@@ -23,16 +25,22 @@ pub(crate) struct Lane {
     fence: Fence,
     /// Notified of durable changes.
     feed: Arc<Feed>,
+    /// The secrets that the session may use: nothing of them is written.
+    vault: Arc<Vault>,
+    /// Its messages to webhooks.
+    outbox: Outbox,
     /// Serialises looking up and writing attachments.
     keeping: tokio::sync::Mutex<Keeping>,
     state: OrderedMutex<LaneState, { LockRank::Lane as u8 }>,
 }
 
-/// Shared by all lanes of a runtime.
+/// The ends of a lane: what all lanes of a runtime share, and what belongs to its session.
 pub(crate) struct LaneShared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) limits: Arc<EnforcedLimits>,
     pub(crate) feed: Arc<Feed>,
+    pub(crate) secrets: Arc<Vaults>,
+    pub(crate) outbox: Outbox,
 }
 
 struct LaneState {
@@ -62,14 +70,19 @@ impl Lane {
     }
 
     fn new(ends: LaneShared, session: SessionNo, fence: Fence, hold: Hold, right: Right) -> Lane {
-        let LaneShared { store, limits, feed } = ends;
+        let LaneShared { store, limits, feed, secrets, outbox } = ends;
+        let vault = Arc::new(Vault::new(secrets, session));
         let first = First { hold, rows: right.rows };
         let state = OrderedMutex::new(LaneState { first: Some(first), lost: None });
-        Lane { store, limits, session, fence, feed, keeping: tokio::sync::Mutex::default(), state }
+        let keeping = tokio::sync::Mutex::default();
+        Lane { store, limits, session, fence, feed, vault, outbox, keeping, state }
     }
 
     /// Sends a change. Its place in the order is fixed when this returns; it is durable when the answer is.
     pub(crate) fn send(&self, guards: Vec<Guard>, mut rows: Vec<Row>) -> Commit<'_> {
+        if self.outbox.is_needed() {
+            self.outbox.add(self.store.secret(), self.session, &mut rows);
+        }
         let mut state = self.state.lock();
         if let Some(lost) = &state.lost {
             return Commit { lane: self, sent: Err(lost.clone()) };
@@ -81,6 +94,9 @@ impl Lane {
                 first.hold
             }
         };
+        if self.vault.guards() {
+            self.vault.scrub_rows(&mut rows);
+        }
         let written = self.feed.is_followed().then(|| EntryRows::of(&rows));
         let change = SessionChange { session: self.session, hold, guards, rows };
         // Sent under the lock: otherwise two senders could pass each other on the way to the store.
@@ -146,6 +162,16 @@ impl Lane {
     /// The followers of the session.
     pub(crate) fn feed(&self) -> &Feed {
         &self.feed
+    }
+
+    /// The secrets that the session may use.
+    pub(crate) fn vault(&self) -> &Arc<Vault> {
+        &self.vault
+    }
+
+    /// Its messages to webhooks.
+    pub(crate) fn outbox(&self) -> &Outbox {
+        &self.outbox
     }
 
     /// Held while attaching.

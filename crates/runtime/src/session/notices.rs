@@ -235,3 +235,22 @@ pub(crate) fn task_key(call: CallId) -> String {
 pub(crate) fn call_of(key: &str) -> Option<CallId> {
     u64::from_str_radix(key, 16).ok().map(|number| CallId::unpacked(u64::MAX - number))
 }
+
+/// The row by which a call that ended as unknown is found by people.
+pub(crate) fn unknown_row(call: CallId) -> Row {
+    Row::Put { space: Space::Unknown, key: unknown_key(call), value: Arc::from([]) }
+}
+
+/// The row that removes it, once it is known how the call ended.
+pub(crate) fn known_row(call: CallId) -> Row {
+    Row::Remove { space: Space::Unknown, key: unknown_key(call) }
+}
+
+fn unknown_key(call: CallId) -> String {
+    format!("{:016x}", call.packed())
+}
+
+/// The call of such a row.
+pub(crate) fn unknown_call(key: &str) -> Option<CallId> {
+    u64::from_str_radix(key, 16).ok().map(CallId::unpacked)
+}

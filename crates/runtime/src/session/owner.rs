@@ -16,7 +16,9 @@ use crate::session::inner::Inner;
 use crate::session::kin::ChildOf;
 use crate::session::lane::{Lane, LaneShared};
 use crate::session::loops::Loops;
+use crate::session::outgoing::Outbox;
 use crate::session::patience;
+use crate::session::permission::ExposureRecord;
 use crate::session::principal::{self, SessionRecords};
 use crate::session::same::Firsts;
 use crate::session::slots::Slots;
@@ -45,6 +47,8 @@ pub(crate) struct Session {
     pub(super) admission: tokio::sync::Mutex<()>,
     /// Serialises the adoption of messages.
     pub(crate) asking: tokio::sync::Mutex<PendingMessages>,
+    /// The kinds of content that its calls have read, as far as this owner has recorded it.
+    pub(crate) exposure: ExposureRecord,
     /// Its open calls that others may duplicate.
     pub(crate) firsts: Firsts,
     /// Detects loops of its calls.
@@ -139,8 +143,14 @@ impl Session {
         let right = rt.owners.acquire(rt, name, row.as_ref().map(|row| row.no)).await?;
         let (id, owner_died) = (right.id.clone(), right.died);
         let at_once = right.at_once || rt.has_forgotten_lost.load(Ordering::SeqCst);
-        let ends =
-            LaneShared { store: rt.store.clone(), limits: rt.limits.clone(), feed: rt.feeds.feed(name) };
+        let principal = match &row {
+            Some(row) => row.principal.as_deref().map(Arc::from),
+            None => opening.principal.clone(),
+        };
+        let outbox = Outbox::new(&rt.outgoing, name, principal, rt.limits.webhook_queued_max);
+        let (store, limits) = (rt.store.clone(), rt.limits.clone());
+        let (feed, secrets) = (rt.feeds.feed(name), rt.secrets.clone());
+        let ends = LaneShared { store, limits, feed, secrets, outbox };
         let (lane, principal) = match row {
             Some(row) => {
                 let principal = row.principal.as_deref().map(Arc::from);
@@ -155,6 +165,7 @@ impl Session {
             is_new,
             admission: tokio::sync::Mutex::default(),
             asking: tokio::sync::Mutex::default(),
+            exposure: ExposureRecord::default(),
             firsts: Firsts::default(),
             loops,
             away: rt.away.clone(),

@@ -3,10 +3,12 @@
 use crate::api::error::SessionError;
 use crate::api::limits::{Limits, SessionLimits};
 use crate::session::bounds::Bounds;
+use crate::session::folders;
 use crate::session::inner::{Inner, Runtime};
 use crate::session::lane::{Lane, LaneShared};
 use crate::session::owners::Right;
 use crate::tools::overlay::SessionOverlay;
+use std::path::PathBuf;
 use std::sync::Arc;
 use windlass_core::handle::Secret;
 use windlass_core::ids::SessionNo;
@@ -30,6 +32,8 @@ pub struct SessionOpening {
     pub limits: SessionLimits,
     /// Tools that it hides, and tools that its callers run.
     pub overlay: SessionOverlay,
+    /// The folder of its files, one that `Config::folders` allows; `None`: one of its own. The session's removal leaves it as it is.
+    pub folder: Option<PathBuf>,
     /// Records of [`Space::About`], by key: written with the session, and removed with it.
     pub settings: Settings,
 }
@@ -40,6 +44,7 @@ impl Default for SessionOpening {
             principal: LOCAL.into(),
             limits: SessionLimits::default(),
             overlay: SessionOverlay::default(),
+            folder: None,
             settings: Vec::new(),
         }
     }
@@ -101,12 +106,17 @@ impl Runtime {
         opening: SessionOpening,
     ) -> Result<OpenedSession, SessionError> {
         check_bound(opening.limits, &self.0.limits)?;
-        let SessionOpening { principal, limits, overlay, settings } = opening;
+        let SessionOpening { principal, limits, overlay, folder, settings } = opening;
         let problem = overlay.check(self.0.registry.host(), &self.0.limits).err();
         if let Some(what) = problem {
             return Err(SessionError::Shape { what });
         }
-        let bounds = Bounds::new(limits, None).with(overlay.sorted());
+        let folder = match folder.map(|folder| folders::allowed_folder(&self.0.folders, &folder)).transpose()
+        {
+            Ok(folder) => folder,
+            Err(what) => return Err(SessionError::Shape { what }),
+        };
+        let bounds = Bounds::new(limits, None).with(overlay.sorted()).within(folder);
         let opening = SessionRecords { principal: Some(principal), bounds, settings };
         let (session, is_new) =
             self.0.open_session(name, opening, async { Ok::<(), SessionError>(()) }).await?;

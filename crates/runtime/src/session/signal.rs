@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use tokio::sync::Notify;
 use windlass_core::call::Cause;
 use windlass_core::ids::{AttemptNo, CallId};
+use windlass_core::redact::{SecretMatcher, StreamScrubber};
 use windlass_core::time::Timestamp;
 use windlass_store::Row;
 
@@ -55,6 +56,8 @@ struct AttemptWords {
     status: Option<Box<str>>,
     /// Whether progress or status of a possible task are not written.
     is_reported: bool,
+    /// The ends of its output by stream that may be the beginnings of secrets.
+    scrubbers: Vec<(Stream, StreamScrubber)>,
 }
 
 impl AttemptSignal {
@@ -150,6 +153,26 @@ impl AttemptSignal {
         let excess = (output.len() + bytes.len()).saturating_sub(max);
         output.drain(..excess);
         output.extend(bytes);
+    }
+
+    /// The next chunk of a stream without secrets; its end may be held back until more comes.
+    pub(crate) fn scrub(&self, stream: Stream, known: &SecretMatcher, bytes: &[u8]) -> Vec<u8> {
+        let mut said = self.said.lock();
+        let place = match said.scrubbers.iter().position(|(of, _)| *of == stream) {
+            Some(place) => place,
+            None => {
+                said.scrubbers.push((stream, StreamScrubber::default()));
+                said.scrubbers.len() - 1
+            }
+        };
+        said.scrubbers[place].1.push(known, bytes)
+    }
+
+    /// The held back ends of all streams: no more comes.
+    pub(crate) fn held_back(&self, known: &SecretMatcher) -> Vec<(Stream, Vec<u8>)> {
+        let scrubbers = std::mem::take(&mut self.said.lock().scrubbers);
+        let ends = scrubbers.into_iter().map(|(stream, mut scrubber)| (stream, scrubber.finish(known)));
+        ends.filter(|(_, bytes)| !bytes.is_empty()).collect()
     }
 
     /// Starts to keep the attempt's log.

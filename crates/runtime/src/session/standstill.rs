@@ -42,6 +42,7 @@ fn waits_for_world(reason: Reason) -> bool {
         | Reason::Client
         | Reason::Signal
         | Reason::Awaited
+        | Reason::Approval
         | Reason::ToolChanged
         | Reason::NoSuchTool
         | Reason::ToolPaused => true,

@@ -8,7 +8,10 @@
 //! stopped meanwhile; then its fences are refused, and it releases them when it continues.
 
 mod knock;
+mod standing;
 mod sweep;
+
+pub(crate) use standing::behind;
 
 use crate::api::error::{Lost, SessionError};
 use crate::api::keys::fresh_key;
@@ -69,7 +72,7 @@ impl Default for Worker {
     }
 }
 
-/// The value of the record of a worker that others declared dead. A live worker writes an empty one.
+/// The value of the record of a worker that others declared dead. A live worker writes the version of its policy.
 const DEAD: &[u8] = b"dead";
 
 /// The value of the record of a worker that left in good order. It stays until another one has taken its sessions: one that
@@ -209,7 +212,7 @@ async fn keep_beating(mut place: WorkerPlace) {
                 },
             };
             let sent_us = rt.clock.elapsed_us();
-            let answer = rt.store.commit(mine.beat());
+            let answer = rt.store.commit(mine.beat(rt.policy.version()));
             beating = Some(mine);
             (sent_us, answer)
         };
@@ -264,8 +267,8 @@ impl Beating {
     }
 
     /// The changes of a heartbeat. The guard allows no record that others wrote or removed: they took this worker for dead.
-    fn beat(&self) -> Vec<Change> {
-        let beat = RecordChange::put(StoreSpace::Worker, &*self.id, [])
+    fn beat(&self, policy: u64) -> Vec<Change> {
+        let beat = RecordChange::put(StoreSpace::Worker, &*self.id, standing::live(policy))
             .guarded(RecordGuard::Generation(self.generation));
         let former = self.before.iter().map(|before| RecordChange::remove(StoreSpace::Worker, &**before));
         // The heartbeat is the last one.

@@ -48,6 +48,19 @@ pub trait Tool: Send + Sync + 'static {
         None
     }
 
+    /// Whether a person must be asked about a call with these arguments. Asked only of tools whose
+    /// [`ToolSpec::approval`] is `ByArgs`. It has no effects and does not block.
+    fn asks(&self, _args: &Value) -> bool {
+        true
+    }
+
+    /// The content that an approval covers beside the arguments, and that does not depend on them: the bytes of a script, the
+    /// template of a request. If it differs at the start, the call does not run and a person is asked again. It may read files.
+    /// `None`: nothing.
+    fn bound(&self) -> Option<BoundFuture<'_>> {
+        None
+    }
+
     /// Determines whether an attempt that did not return took effect, if the tool can. Used after a crash, a
     /// timeout or a cancel of a `once` call, and when an operator asks.
     fn reconciler(&self) -> Option<&dyn Reconcile> {
@@ -66,6 +79,10 @@ pub type ReconcileFuture<'a> = Pin<Box<dyn Future<Output = Result<Reconciled, To
 
 /// A look at a call before it is allowed.
 pub type PrepareFuture<'a> = Pin<Box<dyn Future<Output = Result<Prepared, ToolError>> + Send + 'a>>;
+
+/// The content that an approval covers beside the arguments, as bytes that are hashed. An error means that it cannot be
+/// determined, and the call is refused.
+pub type BoundFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, ToolError>> + Send + 'a>>;
 
 /// The facts of a call while it is prepared.
 pub struct PrepareCx<'a> {
@@ -216,6 +233,14 @@ where
 
     fn dedupe(&self, args: &Value) -> Option<Dedupe> {
         self.tool.dedupe(args)
+    }
+
+    fn asks(&self, args: &Value) -> bool {
+        self.tool.asks(args)
+    }
+
+    fn bound(&self) -> Option<BoundFuture<'_>> {
+        self.tool.bound()
     }
 
     fn reconciler(&self) -> Option<&dyn Reconcile> {

@@ -4,6 +4,7 @@ use crate::api::data_error::{ArtifactError, FileError};
 use crate::api::error::chain;
 use crate::api::misuse::StepError;
 use crate::api::output::{Output, ToolError};
+use crate::api::secret::SecretError;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
@@ -23,6 +24,10 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for ToolError {
             Err(error) => error,
         };
         let error = match error.downcast::<ArtifactError>() {
+            Ok(error) => return error.into_tool_error(),
+            Err(error) => error,
+        };
+        let error = match error.downcast::<SecretError>() {
             Ok(error) => return error.into_tool_error(),
             Err(error) => error,
         };

@@ -7,6 +7,7 @@
     reason = "a panic is how a test speaks"
 )]
 
+mod approvals;
 mod artifacts;
 mod asks;
 mod attach;
@@ -42,6 +43,7 @@ mod order;
 mod outcomes;
 mod overlays;
 mod pairs;
+mod policy;
 mod prepare;
 mod projector;
 mod provisional;
@@ -65,6 +67,7 @@ mod threads;
 mod traces;
 mod triggers;
 mod typed;
+mod vault;
 mod waits;
 mod workers;
 mod world;

@@ -77,3 +77,41 @@ async fn the_projector_is_told_how_long_the_call_ran() {
     run(&runtime, "s", batch("k", vec![call("c", "t", json!({}))])).await;
     assert_eq!(*timing.0.lock().unwrap(), [Duration::from_millis(1_500)]);
 }
+
+#[test]
+fn operators_are_told_of_every_failure_of_the_projector() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let subscriber = tracing_subscriber::fmt().json().with_writer(Arc::new(log.reopen().unwrap())).finish();
+    // One thread: its subscriber hears of everything.
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tracing::subscriber::with_default(subscriber, || {
+        tokio.block_on(async {
+            let config = Config::new(MemoryStore::new().unwrap());
+            let runtime = Runtime::new(Config { projector: Some(Arc::new(Shaping::default())), ..config });
+            let spec = ToolSpec { name: "t".into(), class: Some(EffectClass::Read), ..ToolSpec::default() };
+            runtime.register(tool_fn(spec, |_, _| async { Ok(json!("plain").into()) })).unwrap();
+            let calls =
+                ["shape", "fail", "panic", "long", "none"].map(|how| call(how, "t", json!({ "how": how })));
+            run(&runtime, "s", batch("k", calls.to_vec())).await;
+        });
+    });
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let told: Vec<_> = lines
+        .filter(|line| {
+            line["fields"]["message"].as_str().is_some_and(|said| said.contains("the projector failed"))
+        })
+        .collect();
+    let reasons: Vec<&str> = told.iter().filter_map(|line| line["fields"]["error"].as_str()).collect();
+    assert_eq!(reasons.len(), 3, "{log}");
+    for (reason, expected) in reasons.iter().zip(["It cannot.", "it panics", "answer_bytes_max"]) {
+        assert!(reason.contains(expected), "{reasons:?}");
+    }
+    for line in &told {
+        let fields = &line["fields"];
+        assert_eq!(
+            (&line["level"], &fields["session"], &fields["tool"]),
+            (&json!("ERROR"), &json!("s"), &json!("t"))
+        );
+    }
+}

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
-use windlass::{Cx, EffectClass, Output, Tool, ToolError, tool};
+use windlass::{Cx, EffectClass, Output, Tool, ToolError, ToolSpec, tool, typed_fn};
 
 /// The charge.
 #[derive(Deserialize, JsonSchema)]
@@ -121,4 +121,51 @@ fn errors_of_the_context_keep_what_they_say() {
     let io: ToolError = std::io::Error::other("disk on fire").into();
     assert_eq!((io.message.as_str(), io.detail.as_deref()), ("", Some("disk on fire")));
     let _: Value = json!(null);
+}
+
+async fn plain_charge(args: Charge, cx: &Cx) -> Result<Receipt, ToolError> {
+    // Borrowed across an await.
+    tokio::task::yield_now().await;
+    if args.note.as_deref() == Some("stolen") {
+        return Err(ToolError::new("The card was refused."));
+    }
+    Ok(Receipt { charged: args.cents, key: cx.id().to_string() })
+}
+
+async fn whole(args: Value, cx: &Cx) -> Result<Output, ToolError> {
+    tokio::task::yield_now().await;
+    Ok(json!({ "session": cx.session(), "args": args }).into())
+}
+
+async fn parses(args: Value, _: &Cx) -> Result<u64, std::num::ParseIntError> {
+    args["text"].as_str().unwrap_or("").parse()
+}
+
+#[tokio::test]
+async fn an_async_function_is_a_tool_without_the_macro() {
+    let named = |name: &str| ToolSpec {
+        name: name.into(),
+        class: Some(EffectClass::Read),
+        claims: Some(vec![]),
+        ..ToolSpec::default()
+    };
+    let runtime = memory();
+    let charge = typed_fn(named("charge"), plain_charge);
+    assert_eq!(charge.spec().input_schema.unwrap()["additionalProperties"], false);
+    assert_eq!(charge.spec().output_schema.unwrap()["required"], json!(["charged", "key"]));
+    runtime.register(charge).unwrap();
+    assert_eq!(typed_fn(named("whole"), whole).spec().output_schema, None);
+    runtime.register(typed_fn(named("whole"), whole)).unwrap();
+    runtime.register(typed_fn(named("parses"), parses)).unwrap();
+
+    let answer = one(&runtime, "charge", json!({"cents": 1250})).await;
+    assert_eq!(answer["outcome"]["value"], json!({"charged": 1250, "key": "c"}), "{answer}");
+    let refused = one(&runtime, "charge", json!({"cents": 1, "note": "stolen"})).await;
+    assert_eq!(refused["outcome"]["failure"]["message"], "The card was refused.");
+    let wrong = one(&runtime, "charge", json!({"cents": 1, "tip": 3})).await;
+    assert_eq!(wrong["outcome"]["failure"]["code"], "invalid_args", "{wrong}");
+    let answer = one(&runtime, "whole", json!({"a": 1})).await;
+    assert_eq!(answer["outcome"]["value"]["args"], json!({"a": 1}), "{answer}");
+    let hidden = one(&runtime, "parses", json!({"text": "x"})).await;
+    assert_eq!(hidden["outcome"]["failure"]["class"], "internal", "{hidden}");
 }

@@ -137,6 +137,8 @@ fn unrecorded(call: &OpenCall) -> CallView<'_> {
         ran_ms: None,
         repairs: None,
         answered_by: None,
+        permission: None,
+        origin: None,
         waiting_for: None,
         progress: call.progress.as_ref(),
         status: call.status.as_deref(),

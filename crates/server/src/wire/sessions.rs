@@ -27,6 +27,10 @@ pub struct NewSession {
     /// Limits of its own, tighter than the general ones.
     #[serde(default, skip_serializing_if = "SessionBounds::is_none")]
     pub limits: SessionBounds,
+    /// The folder of its files: absolute, and in one that `allow` of `[files]` in windlass.toml names. By default it has one of its
+    /// own. The session's deletion leaves it as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
     /// The parent session: the child has at most the parent's tools, and is removed with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,

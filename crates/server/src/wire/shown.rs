@@ -75,6 +75,9 @@ pub struct SessionView {
     /// Tools that it hides, and tools that its callers run.
     #[serde(default, skip_serializing_if = "SessionOverlay::is_empty")]
     pub overlay: SessionOverlay,
+    /// The folder of its files, if it was opened with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
     /// For a child: whether it takes no new calls, because the call that opened it has ended; absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
@@ -108,6 +111,9 @@ pub struct TokenView {
     /// Requests per minute, if it has a rate of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<u32>,
+    /// The principals whose calls it may approve, beside its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approves: Vec<String>,
 }
 
 /// A new token.
@@ -159,6 +165,9 @@ pub struct Contract {
     pub class: String,
     pub hints: Map<String, Value>,
     pub flags: Vec<String>,
+    /// Reads and writes of a call, as the tool declares them. `null`: calls of class `read` read the whole session, all others write
+    /// it and so run alone.
+    pub claims: Option<Vec<String>>,
     pub version: String,
     pub input_schema: Option<Value>,
     pub output_schema: Option<Value>,
@@ -237,6 +246,30 @@ pub struct FileShown {
 pub struct FileWritten {
     /// Its path in the session's folder.
     pub path: String,
-    /// Its new size.
+    /// Its new size; 0 for a folder.
     pub bytes: u64,
+    /// Whether it did not exist before.
+    pub created: bool,
+    /// The hash of its content; absent for a folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+}
+
+/// The facts about a path of a session.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "FileStat")]
+pub struct FileStatShown {
+    /// Its path in the session's folder.
+    pub path: String,
+    /// `false`: there is nothing, and the other facts are absent.
+    pub exists: bool,
+    /// `file`, `folder`, or `other`, which can only be deleted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<&'static str>,
+    /// The size of a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// The hash of a file's content, unless it is larger than `file_hashed_bytes_max`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
 }

@@ -286,7 +286,8 @@ async fn sessions_and_tools_are_opened_shown_and_paused() {
         (json!({"id": "a/b"}), "invalid_session"),
         (json!({"title": "x".repeat(201)}), "invalid_session"),
         (json!({"labels": {"x".repeat(129): "y"}}), "invalid_session"),
-        (json!({"folder": "/etc"}), "bad_body"),
+        (json!({"folder": "/etc"}), "invalid_session"),
+        (json!({"directory": "/etc"}), "bad_body"),
     ] {
         assert_eq!(served.post("/v1/sessions", body).await.told().1, code);
     }

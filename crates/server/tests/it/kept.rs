@@ -114,7 +114,8 @@ async fn files_are_put_got_listed_and_deleted() {
         served.raw(&head).await
     };
     let long = "0123456789".repeat(60_000);
-    assert_eq!(put("a/long.txt", &long).await.expect(200), json!({"path": "a/long.txt", "bytes": 600_000}));
+    let written = put("a/long.txt", &long).await.expect(200);
+    assert_eq!((&written["path"], &written["bytes"]), (&json!("a/long.txt"), &json!(600_000)));
     put("b%20c.txt", "no JSON").await.expect(200);
     let read = served.get(&format!("{place}/a/long.txt")).await;
     assert_eq!((read.status, read.body == long), (200, true));
@@ -164,4 +165,62 @@ async fn files_are_bounded_and_need_a_place() {
     let told = without.ask("PUT", "/v1/sessions/s/files/a", json!("x")).await;
     assert_eq!(told.told(), (422, "invalid_file".into()));
     assert!(told.body.contains("set `files`"), "{}", told.body);
+}
+
+#[tokio::test]
+async fn files_are_changed_only_from_what_is_expected() {
+    let served = Served::new().await;
+    let place = "/v1/sessions/s/files";
+    let written =
+        served.ask("PUT", &format!("{place}/a.txt?expected_hash=absent"), json!("one")).await.expect(200);
+    assert_eq!(written["created"], true);
+    let hash = written["hash"].as_str().expect("a hash");
+    let stat = served.get("/v1/sessions/s/stat/a.txt").await.expect(200);
+    assert_eq!((&stat["kind"], &stat["hash"]), (&json!("file"), &written["hash"]));
+    let again = served.ask("PUT", &format!("{place}/a.txt?expected_hash=absent"), json!("two")).await;
+    assert_eq!(again.told(), (409, "conflict".into()));
+    let other =
+        served.ask("PUT", &format!("{place}/a.txt?expected_hash={hash}"), json!("two")).await.expect(200);
+    assert_eq!(other["created"], false);
+    for (method, body) in [("PUT", json!("three")), ("DELETE", Value::Null)] {
+        let stale = served.ask(method, &format!("{place}/a.txt?expected_hash={hash}"), body).await;
+        assert_eq!(stale.told(), (409, "conflict".into()), "{}", stale.body);
+    }
+    let wrong = served.ask("PUT", &format!("{place}/a.txt?expected_hash=short"), json!("x")).await;
+    assert_eq!(wrong.told(), (422, "invalid_file".into()));
+    // Folders are made, and removed with what is in them if that is said.
+    let made = served.ask("PUT", &format!("{place}/d/e?folder=true"), Value::Null).await.expect(200);
+    assert_eq!((&made["created"], made.get("hash")), (&json!(true), None));
+    assert_eq!(served.get("/v1/sessions/s/stat/d/e").await.expect(200)["kind"], "folder");
+    assert_eq!(
+        served.ask("DELETE", &format!("{place}/d"), Value::Null).await.told(),
+        (409, "conflict".into())
+    );
+    served.ask("DELETE", &format!("{place}/d?recursive=true"), Value::Null).await.expect(200);
+    assert_eq!(served.get("/v1/sessions/s/stat/d").await.expect(200), json!({"path": "d", "exists": false}));
+}
+
+#[tokio::test]
+async fn a_session_is_opened_with_a_folder_that_the_host_allows() {
+    let projects = tempfile::tempdir().expect("a folder");
+    let project = projects.path().join("shop");
+    std::fs::create_dir(&project).expect("made");
+    std::fs::write(project.join("main.rs"), "fn main() {}").expect("written");
+    let allowed = projects.path().to_path_buf();
+    let served = Served::with(|config| config.folders = vec![allowed]).await;
+    let wanted = json!({"id": "shop", "folder": project});
+    served.post("/v1/sessions", wanted.clone()).await.expect(201);
+    served.post("/v1/sessions", wanted).await.expect(200);
+    assert_eq!(served.get("/v1/sessions/shop").await.expect(200)["folder"], json!(project));
+    assert_eq!(served.get("/v1/sessions/shop/files/main.rs").await.body, "fn main() {}");
+    let other = served.post("/v1/sessions", json!({"id": "shop", "folder": projects.path()})).await;
+    assert_eq!(other.told(), (409, "conflict".into()));
+    for folder in ["/etc", "shop"] {
+        let refused = served.post("/v1/sessions", json!({"id": "x", "folder": folder})).await;
+        assert_eq!(refused.told(), (422, "invalid_session".into()), "{}", refused.body);
+    }
+    let child = served.post("/v1/sessions", json!({"id": "c", "parent": "shop", "folder": project})).await;
+    assert_eq!(child.told(), (422, "invalid_session".into()));
+    served.ask("DELETE", "/v1/sessions/shop", Value::Null).await.expect(200);
+    assert!(project.join("main.rs").is_file(), "it was there before the session");
 }

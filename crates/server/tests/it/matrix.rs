@@ -4,6 +4,8 @@
 use crate::tcp::{Answer, Served, read_head};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use windlass::policy::ApprovalRule;
+use windlass::{ToolSpec, tool_fn};
 use windlass_server::access::TokenScope;
 use windlass_server::openapi;
 
@@ -20,6 +22,8 @@ pub struct Objects {
     notice: String,
     schedule: String,
     trigger: String,
+    webhook: String,
+    approval: String,
 }
 
 impl Objects {
@@ -59,6 +63,13 @@ impl Objects {
         let trigger = served.ask_as(Some(&rig.alice), "POST", &triggers, on_sale).await.expect(201);
         let wanted = json!({"principal": "p", "scopes": ["read"]});
         let token = served.post("/v1/tokens", wanted).await.expect(201);
+        let wanted = json!({"url": "https://chat.example/", "session": session});
+        let webhook = served.post("/v1/webhooks", wanted).await.expect(201);
+        let risky = json!({"key": "risky", "calls": [{"id": "r", "tool": "risky"}]});
+        let batches = format!("/v1/sessions/{session}/batches");
+        served.ask_as(Some(&rig.alice), "POST", &batches, risky).await.expect(200);
+        let waiting = format!("/v1/waiting?kind=approval&session={session}");
+        let waiting = served.ask_as(Some(&rig.alice), "GET", &waiting, Value::Null).await.expect(200);
         let text = |value: &Value| value.as_str().expect("text").to_string();
         let completion = served.keys.lock().expect("no panic").last().expect("it waits").clone();
         Objects {
@@ -72,6 +83,8 @@ impl Objects {
             notice,
             schedule: text(&schedule["id"]),
             trigger: text(&trigger["id"]),
+            webhook: text(&webhook["id"]),
+            approval: text(&waiting["items"][0]["id"]),
         }
     }
 
@@ -94,6 +107,8 @@ impl Objects {
             notice: nothing(),
             schedule: nothing(),
             trigger: nothing(),
+            webhook: nothing(),
+            approval: nothing(),
         }
     }
 
@@ -106,12 +121,15 @@ impl Objects {
             "{key}" if path.ends_with("/calls") || path.ends_with("/close") => "streamed".to_string(),
             "{key}" => "k".to_string(),
             "{id}" if path.contains("/questions/") => self.question.clone(),
+            "{id}" if path.contains("/approvals/") => self.approval.clone(),
+            "{id}" if path.contains("/remembered/") => "5-1".to_string(),
             "{id}" if path.contains("/tokens/") => self.token.clone(),
             "{id}" if path.contains("/artifacts/") => self.artifact.clone(),
             "{task}" => self.task.clone(),
             "{notice}" => self.notice.clone(),
             "{schedule}" => self.schedule.clone(),
             "{trigger}" => self.trigger.clone(),
+            "{webhook}" => self.webhook.clone(),
             "{path}" => "notes.txt".to_string(),
             "{name}" => "say".to_string(),
             "{provider}" => "mail".to_string(),
@@ -132,7 +150,10 @@ impl Objects {
 pub fn body(method: &str, path: &str) -> Value {
     match method {
         "POST" => {}
+        "PUT" if path == "/v1/policy" => return json!({"rules": []}),
+        "PUT" if path.contains("/secrets/") => return json!({"value": "correct horse"}),
         "PUT" => return json!({"value": 1}),
+        "PATCH" if path.contains("/webhooks/") => return json!({"enabled": true}),
         "PATCH" => return json!({"title": "hers"}),
         _ => return Value::Null,
     }
@@ -145,11 +166,15 @@ pub fn body(method: &str, path: &str) -> Value {
         "events" => json!({"kind": "nonsense"}),
         "inbox" => json!({"title": "Deployment", "text": "It has begun."}),
         "{provider}" => json!({"connected": true}),
+        "{id}" if path.contains("/approvals/") => json!({"decision": "approve", "digest": "0"}),
         "{id}" => json!({"answer": "red"}),
         "messages" => json!({"text": "hello"}),
         "schedules" => json!({"cron": "0 0 * * *", "tool": "build"}),
         "triggers" => json!({"event": "sold", "tool": "build"}),
+        "preview" if path.contains("/approvals/") => json!({"args": {}}),
         "preview" => json!({"cron": "0 0 * * *"}),
+        "webhooks" => json!({"url": "https://chat.example/"}),
+        "check" => json!({"tool": "say"}),
         "tokens" => json!({"principal": "p", "scopes": ["read"]}),
         _ => json!({}),
     }
@@ -181,7 +206,7 @@ impl Route {
 
     /// Whether the path names an object of a session.
     pub fn is_of_a_session(&self) -> bool {
-        ["{session}", "{call}", "/questions/{id}", "/artifacts/{id}"]
+        ["{session}", "{call}", "/questions/{id}", "/approvals/{id}", "/artifacts/{id}"]
             .iter()
             .any(|part| self.path.contains(part))
     }
@@ -194,7 +219,7 @@ impl Route {
             || (self.path.ends_with("/events") && self.method == "POST")
             || (self.path.ends_with("/inbox") && self.method == "POST")
             || self.path.ends_with("{key}/calls")
-            || self.method == "PUT"
+            || (self.method == "PUT" && self.is_of_a_session())
     }
 
     /// Whether it shows what is there for whoever asks.
@@ -217,8 +242,17 @@ pub struct Rig {
 
 impl Rig {
     pub async fn new() -> Rig {
-        let served = Served::new().await;
-        let all = [TokenScope::Calls, TokenScope::Read, TokenScope::Complete];
+        // Every cell makes its own objects.
+        let served = Served::with(|config| config.limits.webhooks_max = 1_000_000).await;
+        let risky = ToolSpec {
+            name: "risky".into(),
+            approval: ApprovalRule::Ask,
+            claims: Some(Vec::new()),
+            ..ToolSpec::default()
+        };
+        let risky = tool_fn(risky, |_, _| async { Ok(json!(1).into()) });
+        served.api.runtime().register(risky).expect("it is new");
+        let all = [TokenScope::Calls, TokenScope::Read, TokenScope::Complete, TokenScope::Approve];
         let (alice, bob) = (served.token_of("alice", &all).await, served.token_of("bob", &all).await);
         let (mut alone, mut admins) = (BTreeMap::new(), BTreeMap::new());
         for scope in TokenScope::ALL {

@@ -52,6 +52,7 @@ async fn one_call_serves_the_api_at_an_address() {
         title: None,
         expires_in_s: None,
         requests_per_minute: None,
+        approves: Vec::new(),
     };
     let token = mounted.api().tokens().make(wanted).await.expect("a token").token;
     let answered = ping(&mounted, &token).await;

@@ -15,7 +15,7 @@ const OTHER_RACES: usize = 100;
 const RACES: &str = "WINDLASS_TEST_DELETION_RACES";
 
 /// The spaces whose records are a session's own.
-const SPACES: [Space; 19] = [
+const SPACES: [Space; 20] = [
     Space::Loose,
     Space::Removing,
     Space::Child,
@@ -31,6 +31,7 @@ const SPACES: [Space; 19] = [
     Space::Owner,
     Space::About,
     Space::Revealed,
+    Space::Outgoing,
     Space::Awaited,
     Space::Fulfilled,
     Space::Event,

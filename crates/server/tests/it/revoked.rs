@@ -30,6 +30,7 @@ async fn token(served: &Served, expires_in_s: Option<u64>) -> (String, String) {
         title: None,
         expires_in_s,
         requests_per_minute: None,
+        approves: Vec::new(),
     };
     let made = served.api.tokens().make(wanted).await.expect("a token");
     (made.token, made.shown.id)

@@ -46,7 +46,7 @@ async fn what_is_set_is_kept_and_shown_and_stands() {
     }
     // What is not there yet is not taken as if it were.
     for more in [
-        json!({"folder": "/tmp"}),
+        json!({"directory": "/tmp"}),
         json!({"limits": {"tasks_max": 1}}),
         json!({"limits": {"calls_running_max": -1}}),
     ] {

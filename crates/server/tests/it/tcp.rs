@@ -110,6 +110,7 @@ impl Served {
             title: None,
             expires_in_s: None,
             requests_per_minute: None,
+            approves: Vec::new(),
         };
         self.api.tokens().make(wanted).await.expect("a token").token
     }

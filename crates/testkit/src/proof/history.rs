@@ -148,6 +148,10 @@ impl AttemptHistory {
             | Fact::Detached(_)
             | Fact::SetAside(_)
             | Fact::Ended(_)
+            | Fact::Judged(_)
+            | Fact::ApprovalAsked(_)
+            | Fact::ApprovalAnswered(_)
+            | Fact::Withheld(_)
             | Fact::Resolved(_) => {}
         }
     }
@@ -213,6 +217,9 @@ impl CallHistory {
             }
             Fact::Opened(_) | Fact::Prepared(_) | Fact::Accepted(_) | Fact::SameAs(_) | Fact::First => {}
             Fact::Detached(_) | Fact::StartRefused | Fact::CopyFound => {}
+            Fact::Judged(_) | Fact::ApprovalAsked(_) | Fact::ApprovalAnswered(_) => {}
+            // Nothing ran in it.
+            Fact::Withheld(_) => {}
             // Tools of the rig are not cut off apart from their owner.
             Fact::Aborted(_) => past.stopped += 1,
             Fact::SetAside(aside) => past.set_aside = Some(aside.why.to_string()),

@@ -2,10 +2,14 @@
 
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
-use windlass::error::{ArtifactError, Lost, SessionError};
+use windlass::error::{
+    ArtifactError, AskError, EmitError, FileError, Lost, Misuse, PairError, SecretError, SessionError,
+    StepError,
+};
 use windlass::store::memory::MemoryStore;
 use windlass::{
-    BatchRequest, CallAnswer, CallRequest, Config, Cx, Flags, Runtime, Tool, ToolError, ToolFuture, ToolSpec,
+    BatchError, BatchRequest, CallAnswer, CallRequest, Config, Cx, Flags, Runtime, Tool, ToolError,
+    ToolFuture, ToolSpec,
 };
 use windlass_core::call::{Illegal, Kind as FactKind};
 use windlass_core::failure::FailureClass;
@@ -80,6 +84,7 @@ fn internal_errors() -> Vec<ToolError> {
     for error in store_errors() {
         all.push(ToolError::internal(windlass::error::chain(&SessionError::from(error))));
     }
+    all.extend(host_errors());
     all.push(ToolError { class: FailureClass::Internal, ..ToolError::new(SECRET) });
     all.push(ToolError {
         class: FailureClass::Internal,
@@ -88,6 +93,60 @@ fn internal_errors() -> Vec<ToolError> {
         ..ToolError::new(SECRET)
     });
     all
+}
+
+/// Errors about secrets. Clippy (`wildcard_enum_match_arm`) refuses a new variant until it is listed here.
+fn secret_errors() -> Vec<SecretError> {
+    let name = || SECRET.to_owned();
+    let mut all = vec![
+        SecretError::Unfit { what: name() },
+        SecretError::Full { max: 8_271 },
+        SecretError::NoKey,
+        SecretError::Key { what: name() },
+        SecretError::Missing { name: name() },
+        SecretError::Sealed { name: name() },
+        SecretError::Undeclared { name: name() },
+    ];
+    all.extend(losses().into_iter().map(|lost| SecretError::Session(lost.into())));
+    for error in &all {
+        match error {
+            SecretError::Unfit { .. }
+            | SecretError::Full { .. }
+            | SecretError::NoKey
+            | SecretError::Key { .. }
+            | SecretError::Missing { .. }
+            | SecretError::Sealed { .. }
+            | SecretError::Undeclared { .. }
+            | SecretError::Session(_) => {}
+            other => panic!("{other:?} is not listed"),
+        }
+    }
+    all
+}
+
+/// Errors of the host's own API: a tool that passes one on does not show it.
+fn host_errors() -> Vec<ToolError> {
+    let lost = || SessionError::from(losses().remove(0));
+    let what = || SECRET.to_owned();
+    let io = || std::io::Error::other(SECRET);
+    vec![
+        lost().into(),
+        SessionError::NotFound { session: what() }.into(),
+        SessionError::unreadable(what()).into(),
+        BatchError::Shape { what: what() }.into(),
+        BatchError::Session(lost()).into(),
+        AskError::NotFound { what: what() }.into(),
+        AskError::FilesLeft { what: what() }.into(),
+        PairError::Unfit { what: what() }.into(),
+        EmitError::Invalid { what: what() }.into(),
+        StepError::Misused(Misuse::Unkept { name: what(), why: what() }).into(),
+        StepError::Lost(losses().remove(0)).into(),
+        FileError::NotConfigured.into(),
+        FileError::Io { path: what(), source: io() }.into(),
+        FileError::Session(lost()).into(),
+        ArtifactError::MediaType { media_type: what(), max: 1 }.into(),
+        io().into(),
+    ]
 }
 
 /// A tool that fails as it is told, or panics.
@@ -152,6 +211,26 @@ async fn every_internal_error_is_one_sentence_for_the_model() {
     }
     check_internal(&call(&runtime, "breaks").await, "tool_panicked");
     println!("{count} internal errors and a panic, one sentence");
+}
+
+#[tokio::test]
+async fn every_error_about_a_secret_is_one_sentence_for_the_model() {
+    let errors: Vec<ToolError> = secret_errors().into_iter().map(ToolError::from).collect();
+    let count = errors.len();
+    let runtime = Runtime::new(Config::new(MemoryStore::new().unwrap()));
+    runtime.register(Breaks(Mutex::new(errors))).unwrap();
+    let mut sentences = std::collections::BTreeSet::new();
+    for _ in 0..count {
+        let answer = call(&runtime, "breaks").await;
+        let told: Value = serde_json::from_str(&answer.model_text()).unwrap();
+        assert_eq!(told["code"], "secret_unavailable");
+        sentences.insert(told["error"].to_string());
+        let shown = serde_json::to_string(&answer).unwrap();
+        assert!(!shown.contains(SECRET) && !shown.contains("8271"), "{shown}");
+        let failure = answer.failure().unwrap();
+        assert!(failure.did_not_happen && failure.detail.is_some(), "{failure:?}");
+    }
+    assert_eq!(sentences.len(), 1, "{sentences:?}");
 }
 
 #[tokio::test]

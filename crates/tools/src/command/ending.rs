@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use std::io;
 use windlass::ToolError;
 use windlass::error::{FailureClass, Retry};
+use windlass::secrets::SecretScrubber;
 
 /// How a command ended.
 #[derive(Debug)]
@@ -42,7 +43,12 @@ const SHELL_SIGNALS: [i32; 2] = [128 + Signal::KILL.as_raw(), EXIT_TERMINATED];
 
 /// Why the call failed, or `None` if standard output is its result. The effect of a command that did not end
 /// by itself is unknown.
-pub fn failure(ended: &CommandOutcome, stdout: &BoundedOutput) -> Option<ToolError> {
+pub fn failure(
+    ended: &CommandOutcome,
+    stdout: &BoundedOutput,
+    secrets: &SecretScrubber,
+) -> Option<ToolError> {
+    let last_words = |ended: &CommandOutcome, stdout: &BoundedOutput| last_words(ended, stdout, secrets);
     match &ended.end {
         CommandEnd::Exited(0) => None,
         CommandEnd::Exited(EXIT_SAFE) => {
@@ -72,7 +78,7 @@ pub fn failure(ended: &CommandOutcome, stdout: &BoundedOutput) -> Option<ToolErr
 }
 
 /// The error of a started command whose end we did not see: its effect is unknown.
-pub(super) fn cut_off(error: ToolError) -> ToolError {
+pub(crate) fn cut_off(error: ToolError) -> ToolError {
     match error.did_not_happen || error.stopped {
         true => error,
         false => ToolError { retry: OUTSIDE, aborted: true, ..error },
@@ -90,7 +96,10 @@ pub fn start_failed(error: &StartError) -> ToolError {
         let class = FailureClass::InvalidRequest;
         return ToolError { class, did_not_happen: true, ..ToolError::new(message) };
     }
-    ToolError { class: FailureClass::Unavailable, ..ToolError::new(error.to_string()) }.did_not_happen()
+    // Where it lies on this machine is for operators.
+    let message = "the command could not be started; nothing happened. Tell the user that the operator has to look at it.";
+    let detail = Some(error.to_string());
+    ToolError { class: FailureClass::Unavailable, detail, ..ToolError::new(message) }.did_not_happen()
 }
 
 fn not_started(program: &str, error: &io::Error) -> ToolError {
@@ -101,8 +110,10 @@ fn not_started(program: &str, error: &io::Error) -> ToolError {
     } else {
         error.to_string()
     };
-    let message = format!("the program {program:?} could not be started: {why}; nothing happened");
-    ToolError { class: FailureClass::Unavailable, ..ToolError::new(message) }.did_not_happen()
+    let message = format!("the command could not be started: {why}; nothing happened");
+    // Where it lies on this machine is for operators.
+    let detail = Some(format!("the program {program:?} could not be started: {error}"));
+    ToolError { class: FailureClass::Unavailable, detail, ..ToolError::new(message) }.did_not_happen()
 }
 
 fn coded(class: FailureClass, message: String, code: String) -> ToolError {
@@ -110,12 +121,12 @@ fn coded(class: FailureClass, message: String, code: String) -> ToolError {
 }
 
 /// The end of its output: of standard error, or of standard output if that is empty.
-fn last_words(ended: &CommandOutcome, stdout: &BoundedOutput) -> String {
+fn last_words(ended: &CommandOutcome, stdout: &BoundedOutput, secrets: &SecretScrubber) -> String {
     let log = ended.stderr.clone().text();
     if !log.is_empty() {
         return format!(" The last of its error output:\n{log}");
     }
-    let output = stdout.end(ended.stderr.bytes_max());
+    let output = stdout.end(ended.stderr.bytes_max(), secrets);
     match output.trim() {
         "" => " It said nothing.".to_string(),
         output => format!(" It wrote no error output; the last of its output:\n{output}"),

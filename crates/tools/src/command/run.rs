@@ -154,6 +154,11 @@ impl RunningCommand {
         self.tree.terminate().await;
     }
 
+    /// Kills the command and everything it started; its end is reported as usual.
+    pub async fn kill(&mut self) {
+        self.tree.kill().await;
+    }
+
     /// Waits for the end, dropping further output.
     pub async fn end(mut self) -> CommandOutcome {
         while let Ok(Some(_)) = self.next().await {}

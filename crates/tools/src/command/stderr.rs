@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::VecDeque;
+use windlass::secrets::SecretScrubber;
 use windlass::tool::Progress;
 
 /// An event that a command emits.
@@ -29,13 +30,30 @@ pub struct Tail {
     progress: Option<Progress>,
     /// The emitted events; `None` if the tool has none.
     events: Option<Vec<CommandEvent>>,
+    /// Replaces secrets before anything is cut: a part of one would not be recognised.
+    secrets: SecretScrubber,
 }
 
 impl Tail {
     /// An empty tail; at most `bytes_max` will be kept.
     pub fn new(bytes_max: usize) -> Tail {
         let (lines, line) = (VecDeque::new(), VecDeque::new());
-        Tail { lines, line, line_is_whole: true, bytes_max, dropped: false, progress: None, events: None }
+        let secrets = SecretScrubber::default();
+        Tail {
+            lines,
+            line,
+            line_is_whole: true,
+            bytes_max,
+            dropped: false,
+            progress: None,
+            events: None,
+            secrets,
+        }
+    }
+
+    /// A tail in which no secret appears.
+    pub fn without(self, secrets: SecretScrubber) -> Tail {
+        Tail { secrets, ..self }
     }
 
     /// A tail for a tool that emits events.
@@ -45,6 +63,13 @@ impl Tail {
 
     /// Takes the next piece, wherever it was cut.
     pub fn push(&mut self, piece: &[u8]) {
+        match self.secrets.push(piece) {
+            Some(scrubbed) => self.take(&scrubbed),
+            None => self.take(piece),
+        }
+    }
+
+    fn take(&mut self, piece: &[u8]) {
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend(part);
             if keep_last(&mut self.line, self.bytes_max) {
@@ -58,6 +83,8 @@ impl Tail {
 
     /// The kept lines, with a note if earlier ones were dropped.
     pub fn text(mut self) -> String {
+        let rest = self.secrets.finish();
+        self.take(&rest);
         self.end_line();
         let dropped = self.dropped;
         let bytes: Vec<u8> = self.lines.into();

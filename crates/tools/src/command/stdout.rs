@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::borrow::Cow;
 use windlass::Limits;
+use windlass::secrets::SecretScrubber;
 use windlass::tool::parse_result;
 
 /// The media type of text.
@@ -77,13 +78,15 @@ impl BoundedOutput {
     }
 
     /// The end of the held output, for a failure without another message.
-    pub(crate) fn end(&self, bytes_max: usize) -> Cow<'_, str> {
-        String::from_utf8_lossy(&self.bytes[self.bytes.len().saturating_sub(bytes_max)..])
+    pub(crate) fn end(&self, bytes_max: usize, secrets: &SecretScrubber) -> String {
+        // Before it is cut: a part of a secret would not be recognised.
+        let bytes = secrets.scrub(&self.bytes);
+        String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(bytes_max)..]).into_owned()
     }
 }
 
 /// The type of an image that models take, by the first bytes of its file.
-fn image_type(bytes: &[u8]) -> Option<&'static str> {
+pub(crate) fn image_type(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
         [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),

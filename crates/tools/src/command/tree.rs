@@ -1,7 +1,7 @@
 //! The launcher of one command and everything below it, from the owner's side.
 
 use super::run::Invocation;
-use crate::launcher::{CALL_VARIABLE, Launcher, LauncherReport, TERMINATE, kill_below, kill_orphans};
+use crate::launcher::{CALL_VARIABLE, KILL, Launcher, LauncherReport, TERMINATE, kill_below, kill_orphans};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -73,6 +73,13 @@ impl Tree {
         if let TreeState::Works(control) = &mut self.state {
             // A launcher that is gone has no command left.
             let _ = control.write_all(&[TERMINATE]).await;
+        }
+    }
+
+    /// Kills the command and everything below it.
+    pub(super) async fn kill(&mut self) {
+        if let TreeState::Works(control) = &mut self.state {
+            let _ = control.write_all(&[KILL]).await;
         }
     }
 

@@ -17,7 +17,19 @@ pub(super) struct TableKeys {
 /// The file itself.
 pub(super) const FILE: TableKeys = TableKeys {
     place: "the file",
-    known: &["durability", "groups", "limits", "retention", "server", "tools", "traces"],
+    known: &[
+        "builtin",
+        "durability",
+        "files",
+        "groups",
+        "limits",
+        "policy",
+        "retention",
+        "run_command",
+        "server",
+        "tools",
+        "traces",
+    ],
     later: &["mcp"],
 };
 
@@ -25,12 +37,16 @@ pub(super) const FILE: TableKeys = TableKeys {
 pub(super) const SERVER: TableKeys =
     TableKeys { place: "the server", known: &["hosts", "origins"], later: &[] };
 
+/// The files of sessions.
+pub(super) const FILES: TableKeys = TableKeys { place: "[files]", known: &["allow"], later: &[] };
+
 /// A tool.
 pub(super) const TOOL: TableKeys = TableKeys {
     place: "a tool",
     known: &[
         "answer_bytes_max",
         "answer_lines_max",
+        "approval",
         "background",
         "background_only",
         "category",
@@ -50,6 +66,7 @@ pub(super) const TOOL: TableKeys = TableKeys {
         "grace_ms",
         "groups",
         "hints",
+        "http",
         "inline_ms",
         "input",
         "limits",
@@ -61,6 +78,7 @@ pub(super) const TOOL: TableKeys = TableKeys {
         "queue_ms",
         "reconcile",
         "retry",
+        "sandbox",
         "silence_ms",
         "stays_direct",
         "tags",
@@ -69,7 +87,7 @@ pub(super) const TOOL: TableKeys = TableKeys {
         "total_ms",
         "version",
     ],
-    later: &["approval", "http", "mcp"],
+    later: &["mcp"],
 };
 
 /// Refuses unknown keys.
@@ -96,9 +114,20 @@ pub(super) fn check_bounds(source: &DeclarationSource<'_>, table: &DeTable<'_>) 
     check_names(source, table, "the limits of tools", &["per_minute", "running"])
 }
 
+/// Refuses unknown parts of a request.
+pub(super) fn check_http(source: &DeclarationSource<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+    check_names(source, table, "http", &["body", "headers", "internal", "method", "url"])
+}
+
 /// Refuses unknown parts of a retry rule.
 pub(super) fn check_retry(source: &DeclarationSource<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
     check_names(source, table, "retry", &["attempts", "base_ms", "cap_ms"])
+}
+
+/// Refuses unknown rules of a sandbox.
+pub(super) fn check_sandbox(source: &DeclarationSource<'_>, table: &DeTable<'_>) -> Result<(), ConfigError> {
+    let known = ["cpu_ms", "file_bytes", "memory_bytes", "network", "processes", "read", "write"];
+    check_names(source, table, "a sandbox", &known)
 }
 
 /// Refuses unknown parts of a dedupe key.

@@ -1,29 +1,36 @@
 //! One `[tools.NAME]` table.
 
+use super::http::DeclaredRequest;
 use super::place::{ConfigError, DeclarationSource};
 use super::room::{Groups, RoomTable};
 use super::rules::TimeRules;
-use super::{dedupe, flags, keys, narration};
-use crate::command::{CommandTemplate, CommandTool, Later, has_place};
+use super::{dedupe, flags, http, keys, narration, sandbox};
+use crate::command::{CommandTemplate, CommandTool, Later, Variable, has_place};
+use crate::http::HttpTool;
 use crate::launcher::Launcher;
+use crate::sandbox::{Sandbox, SandboxProfile};
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 use windlass::catalog::Deferral;
-use windlass::tool::{Hints, ToolSource, check_name, client_tool, client_tool_within};
+use windlass::policy::ApprovalRule;
+use windlass::sessions::check_session_name;
+use windlass::tool::{Hints, Need, ToolSource, check_name, client_tool, client_tool_within};
 use windlass::{EffectClass, Limits, Tool, ToolSpec};
 
 /// A tool as declared, checked.
 pub(super) struct DeclaredTool {
     spec: ToolSpec,
-    /// The words of the command; `None` if the caller runs the tool.
+    /// The words of the command, if it is one.
     command: Option<Vec<String>>,
+    /// The request, if it is one.
+    http: Option<DeclaredRequest>,
     /// How long a call waits for its caller, where the tool has a time of its own.
     client_within: Option<Duration>,
     output_media_type: Option<String>,
@@ -31,7 +38,9 @@ pub(super) struct DeclaredTool {
     later: Option<Later>,
     properties: BTreeSet<String>,
     cwd: Option<String>,
-    env: BTreeMap<String, String>,
+    env: BTreeMap<String, Variable>,
+    /// The rules it runs under, if it has some.
+    sandbox: Option<SandboxProfile>,
 }
 
 /// The table as written; its keys are checked before.
@@ -49,6 +58,7 @@ struct ToolTable {
     emits: BTreeMap<String, Spanned<toml::Value>>,
     class: Option<Spanned<String>>,
     deferral: Option<Spanned<String>>,
+    approval: Option<Spanned<String>>,
     #[serde(default)]
     version: String,
     #[serde(default)]
@@ -66,6 +76,12 @@ struct ToolTable {
     tags: Vec<String>,
 }
 
+impl ToolTable {
+    fn read(source: &DeclarationSource<'_>, value: Spanned<DeValue<'_>>) -> Result<ToolTable, ConfigError> {
+        ToolTable::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))
+    }
+}
+
 /// Parses the table of one tool, which may belong to these groups.
 pub(super) fn read(
     source: &DeclarationSource<'_>,
@@ -79,33 +95,31 @@ pub(super) fn read(
     let rules = TimeRules::read(source, value.clone())?;
     let part = |name: &str| value.get_ref().as_table().and_then(|table| table.get(name)).cloned();
     let (same, told) = (part("dedupe"), part("narration"));
+    let (request, confined) = (part("http"), part("sandbox"));
     let (room, flags) =
         (RoomTable::read(source, value.clone())?, flags::FlagTable::read(source, value.clone())?);
-    let table =
-        ToolTable::deserialize(ValueDeserializer::from(value)).map_err(|error| source.rejected(error))?;
+    let table = ToolTable::read(source, value)?;
     let input_schema = table.input.map(|input| schema(source, input)).transpose()?;
     let output_schema = table.output.map(|output| schema(source, output)).transpose()?;
-    let emits = table.emits.into_iter().map(|(kind, given)| Ok((kind, schema(source, given)?)));
-    let emits = emits.collect::<Result<_, ConfigError>>()?;
+    let emits = kinds(source, table.emits)?;
     let properties = properties(input_schema.as_ref());
     let is_client = table.client.as_ref().is_some_and(|client| *client.get_ref());
     let client_within = rules.client(source, is_client)?;
-    let command = match (is_client, table.command) {
-        (true, None) => None,
-        (true, Some(command)) => {
-            let message = "a tool is run by its caller (`client`) or by a `command`, not by both; remove one";
-            return Err(source.value_error(command.span(), message));
-        }
-        (false, given) => Some(command(source, &name, given, &properties)?),
+    let sandbox = confined.map(|given| sandbox::of_tool(source, given, is_client)).transpose()?;
+    let request = request.map(|given| http::read(source, given, input_schema.as_ref(), &properties, limits));
+    let http = request.transpose()?;
+    let command = match is_client || http.is_some() {
+        true => no_command(source, table.command.as_ref())?,
+        false => Some(command(source, &name, table.command, &properties)?),
     };
-    let output_media_type = table.output_media_type.map(|given| media_type(source, &given)).transpose()?;
     let claims = room.claims(source, &properties, limits)?;
-    let spec = ToolSpec {
+    let mut spec = ToolSpec {
         name: name.get_ref().to_string(),
         title: table.title,
         description: table.description,
         class: table.class.map(|class| effect_class(source, &class)).transpose()?,
         deferral: table.deferral.map_or(Ok(Deferral::Auto), |given| deferral(source, &given))?,
+        approval: table.approval.map_or(Ok(ApprovalRule::Never), |given| approval(source, &given))?,
         input_schema,
         output_schema,
         emits,
@@ -124,24 +138,27 @@ pub(super) fn read(
         narration: told.map_or(Ok(Vec::new()), |given| narration::read(source, given, &properties))?,
         version: table.version,
         category: table.category,
+        needs: sandbox.iter().map(|_| Need::Files).collect(),
         tags: table.tags,
         source: ToolSource::Declared,
         ..ToolSpec::default()
     };
     let later = rules.later(source, table.completion)?;
     let reconcile = table.reconcile.map(|words| reconcile(source, words, &spec, &properties)).transpose()?;
-    let env =
-        table.env.into_iter().map(|(name, value)| variable(source, name, value)).collect::<Result<_, _>>()?;
+    let env = environment(source, table.env)?;
+    spec.secrets = secrets(source, &name, &env, http.as_ref())?;
     Ok(DeclaredTool {
         spec,
         command,
+        http,
         client_within,
-        output_media_type,
+        output_media_type: table.output_media_type.map(|given| media_type(source, &given)).transpose()?,
         reconcile,
         later,
         properties,
         cwd: table.cwd,
         env,
+        sandbox,
     })
 }
 
@@ -151,7 +168,12 @@ impl DeclaredTool {
         match (&self.command, self.client_within) {
             (Some(_), _) => Arc::new(self.into_command(folder, launcher)),
             (None, Some(within)) => Arc::new(client_tool_within(self.spec, within)),
-            (None, None) => Arc::new(client_tool(self.spec)),
+            (None, None) => match self.http {
+                Some(DeclaredRequest { request, client }) => {
+                    Arc::new(HttpTool { spec: self.spec, request, client })
+                }
+                None => Arc::new(client_tool(self.spec)),
+            },
         }
     }
 
@@ -168,9 +190,15 @@ impl DeclaredTool {
             reconcile: self.reconcile.as_deref().map(template),
             output_media_type: self.output_media_type,
             later: self.later,
-            cwd: self.cwd.map_or(folder.to_path_buf(), |cwd| folder.join(cwd)),
+            cwd: match (self.cwd, &self.sandbox) {
+                (Some(cwd), _) => folder.join(cwd),
+                // The folder of the session, in which every path begins.
+                (None, Some(_)) => PathBuf::new(),
+                (None, None) => folder.to_path_buf(),
+            },
             env: self.env.into_iter().collect(),
             launcher: launcher.clone(),
+            sandbox: self.sandbox.map(|profile| Sandbox::new(profile, launcher.clone())),
             spec: self.spec,
         }
     }
@@ -189,6 +217,14 @@ fn check_keys(
         }
     }
     keys::check(source, table, &keys::TOOL)?;
+    if table.contains_key("http") {
+        for (key, reason) in KEYS_OF_NO_REQUEST {
+            if let Some((key, _)) = table.get_key_value(key) {
+                let message = format!("`{}` is not for requests: {reason}; remove it", key.get_ref());
+                return Err(source.value_error(key.span(), message));
+            }
+        }
+    }
     if let Some(hints) = table.get("hints") {
         keys::check_hints(source, source.table(hints, "hints")?)?;
     }
@@ -200,6 +236,18 @@ fn check_keys(
     }
     Ok(())
 }
+
+/// Keys without a meaning for requests.
+const KEYS_OF_NO_REQUEST: [(&str, &str); 8] = [
+    ("client", "the server runs it, and not the caller"),
+    ("client_ms", "the server runs it, and not the caller"),
+    ("completion", "its response is its result"),
+    ("completion_ms", "its response is its result"),
+    ("cwd", "no process is started"),
+    ("env", "no process is started; secrets stand in `headers`, `url` and `body` as {secret:NAME}"),
+    ("output_media_type", "its response says its type"),
+    ("reconcile", "nothing is asked about a request that was cut off"),
+];
 
 /// Flags without a meaning for commands.
 const FLAGS_OF_NO_COMMAND: [(&str, &str); 2] = [
@@ -300,6 +348,13 @@ fn deferral(source: &DeclarationSource<'_>, given: &Spanned<String>) -> Result<D
     })
 }
 
+fn approval(source: &DeclarationSource<'_>, given: &Spanned<String>) -> Result<ApprovalRule, ConfigError> {
+    ApprovalRule::parse(given.get_ref()).ok_or_else(|| {
+        let message = format!("unknown approval {:?}; write never or ask", given.get_ref());
+        source.value_error(given.span(), message)
+    })
+}
+
 fn hints(given: &BTreeMap<String, bool>) -> Hints {
     let hint = |name: &str| given.get(name).copied();
     Hints {
@@ -315,11 +370,27 @@ fn hints(given: &BTreeMap<String, bool>) -> Hints {
     }
 }
 
+/// The variables of a command's environment.
+fn environment(
+    source: &DeclarationSource<'_>,
+    given: BTreeMap<String, Spanned<String>>,
+) -> Result<BTreeMap<String, Variable>, ConfigError> {
+    given.into_iter().map(|(name, value)| variable(source, name, value)).collect()
+}
+
+/// The kinds of events that a tool emits, with their schemas.
+fn kinds(
+    source: &DeclarationSource<'_>,
+    given: BTreeMap<String, Spanned<toml::Value>>,
+) -> Result<BTreeMap<String, Value>, ConfigError> {
+    given.into_iter().map(|(kind, given)| Ok((kind, schema(source, given)?))).collect()
+}
+
 fn variable(
     source: &DeclarationSource<'_>,
     name: String,
     value: Spanned<String>,
-) -> Result<(String, String), ConfigError> {
+) -> Result<(String, Variable), ConfigError> {
     let refused = |message: String| Err(source.value_error(value.span(), message));
     if name.is_empty() || name.contains(['=', '\0']) {
         return refused(format!("{name:?} cannot be the name of an environment variable; rename it"));
@@ -329,13 +400,46 @@ fn variable(
             "`{name}` is not yours to set: Windlass sets the WINDLASS_ variables; rename it"
         ));
     }
-    if value.get_ref().starts_with("secret:") {
-        return refused(format!("`{name}`: secrets are not supported yet; give a plain value"));
+    if let Some(secret) = value.get_ref().strip_prefix("secret:") {
+        return Ok((name, Variable::Secret(secret.to_string())));
     }
     if value.get_ref().contains('\0') {
         return refused(format!("`{name}` contains a NUL character, which no environment can carry"));
     }
-    Ok((name, value.into_inner()))
+    Ok((name, Variable::Plain(value.into_inner())))
+}
+
+/// Refuses a command beside something else that runs the tool.
+fn no_command(
+    source: &DeclarationSource<'_>,
+    given: Option<&Spanned<Vec<String>>>,
+) -> Result<Option<Vec<String>>, ConfigError> {
+    let Some(given) = given else { return Ok(None) };
+    let message = "a tool is run by its caller (`client`), by a `command` or by a request (`http`), and by one of them alone; remove \
+                   the others";
+    Err(source.value_error(given.span(), message))
+}
+
+/// The names of the secrets that a tool uses.
+fn secrets(
+    source: &DeclarationSource<'_>,
+    name: &Spanned<Cow<'_, str>>,
+    env: &BTreeMap<String, Variable>,
+    http: Option<&DeclaredRequest>,
+) -> Result<Vec<String>, ConfigError> {
+    let in_env = env.values().filter_map(|value| match value {
+        Variable::Secret(name) => Some(name.clone()),
+        Variable::Plain(_) => None,
+    });
+    let in_request = http.into_iter().flat_map(|http| http.request.secrets()).map(str::to_string);
+    let names: BTreeSet<String> = in_env.chain(in_request).collect();
+    // The rules of session names.
+    if let Some(bad) = names.iter().find(|secret| check_session_name(secret).is_err()) {
+        let message =
+            format!("{bad:?} cannot be the name of a secret: it has 1 to 64 of a-z, A-Z, 0-9, _, . and -");
+        return Err(source.value_error(name.span(), message));
+    }
+    Ok(names.into_iter().collect())
 }
 
 fn schema(source: &DeclarationSource<'_>, schema: Spanned<toml::Value>) -> Result<Value, ConfigError> {
@@ -349,7 +453,7 @@ fn schema(source: &DeclarationSource<'_>, schema: Spanned<toml::Value>) -> Resul
 }
 
 /// The value in JSON, or the part that JSON does not have.
-fn json(value: toml::Value) -> Result<Value, String> {
+pub(super) fn json(value: toml::Value) -> Result<Value, String> {
     match value {
         toml::Value::String(text) => Ok(Value::String(text)),
         toml::Value::Integer(number) => Ok(number.into()),

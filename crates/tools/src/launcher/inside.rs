@@ -2,6 +2,7 @@
 
 use super::processes::Process;
 use super::{KILL, LauncherReport, TERMINATE};
+use crate::sandbox::{SANDBOX_ARG, sandbox_main};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
@@ -18,8 +19,12 @@ use std::thread;
 
 /// Runs this process as a launcher: its arguments from the second on are the command.
 ///
-/// Call it first thing in `main`, when the first argument is [`LAUNCH_ARG`](super::LAUNCH_ARG).
+/// Call it first thing in `main`, when the first argument is a [launch argument](super::is_launch_arg). With
+/// [`SANDBOX_ARG`] this process restricts itself and becomes the command.
 pub fn launch_main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|arg| arg == SANDBOX_ARG) {
+        return sandbox_main();
+    }
     match launch(std::env::args_os().skip(2).collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -109,12 +114,37 @@ impl LaunchedCommand {
     /// Signals the command and its group, unless it was reaped: then its process id may be reused.
     fn signal(&self, signal: Signal) {
         let status = self.lock();
-        if status.is_none() {
+        if status.is_none() && signal == Signal::TERM && self.is_bubblewrap() {
+            self.terminate_inside();
+        } else if status.is_none() {
             let _ = kill_process_group(self.pid, signal);
             if signal == Signal::KILL {
                 // It may have moved to another group.
                 let _ = kill_process(self.pid, signal);
             }
+        }
+    }
+
+    fn is_bubblewrap(&self) -> bool {
+        let program = Process::find(self.pid).and_then(|process| process.program());
+        program.is_some_and(|program| program.file_name().is_some_and(|name| name == "bwrap"))
+    }
+
+    /// Asks the processes in the sandbox to end. bubblewrap itself and the first process inside belong to the sandbox: ending them
+    /// would kill the others.
+    fn terminate_inside(&self) {
+        let mut everyone = Process::all();
+        let mut below =
+            |parent: Pid| everyone.extract_if(.., |process| process.parent == parent).collect::<Vec<_>>();
+        let mut inside: Vec<Process> =
+            below(self.pid).into_iter().flat_map(|first| below(first.pid)).collect();
+        let mut seen = 0;
+        while let Some(parent) = inside.get(seen).map(|process| process.pid) {
+            inside.extend(below(parent));
+            seen += 1;
+        }
+        for process in inside {
+            let _ = kill_process(process.pid, Signal::TERM);
         }
     }
 

@@ -2,9 +2,9 @@
 //!
 //! An inexpressible result (too large, or divided by zero) is an error that says so, never a wrong number.
 
+use super::HARMLESS;
 use serde::Deserialize;
 use serde_json::{Number, Value, json};
-use windlass::tool::Hints;
 use windlass::tool::ToolSource;
 use windlass::{EffectClass, Flags, ToolError, ToolSpec};
 
@@ -74,7 +74,7 @@ fn spec(name: &str, title: &str, description: &str) -> ToolSpec {
             "required": ["result"],
         })),
         class: Some(EffectClass::Read),
-        hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
+        hints: HARMLESS,
         flags: Flags { quick: true, ..Flags::default() },
         source: ToolSource::BuiltIn,
         ..ToolSpec::default()

@@ -1,8 +1,8 @@
 //! `echo`: returns its message.
 
+use super::HARMLESS;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use windlass::tool::Hints;
 use windlass::tool::ToolSource;
 use windlass::{EffectClass, Flags, ToolError, ToolSpec};
 
@@ -23,7 +23,7 @@ pub(super) fn spec() -> ToolSpec {
             "required": ["echoed", "length"],
         })),
         class: Some(EffectClass::Read),
-        hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
+        hints: HARMLESS,
         flags: Flags { quick: true, ..Flags::default() },
         source: ToolSource::BuiltIn,
         ..ToolSpec::default()

@@ -1,5 +1,6 @@
 //! `get_current_time`: the current time in a zone.
 
+use super::HARMLESS;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, Zoned};
 use serde::Deserialize;
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use std::time::SystemTime;
 use windlass::catalog::Deferral;
 use windlass::tool::ToolSource;
-use windlass::tool::{Hints, folded_name, nearest_name};
+use windlass::tool::{folded_name, nearest_name};
 use windlass::{Cx, EffectClass, Flags, Tool, ToolError, ToolFuture, ToolSpec};
 
 /// The tool, with the clock it reads.
@@ -49,7 +50,7 @@ impl Tool for GetCurrentTime {
                 "required": ["current_time", "timezone"],
             })),
             class: Some(EffectClass::Read),
-            hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
+            hints: HARMLESS,
             flags: Flags { quick: true, ..Flags::default() },
             source: ToolSource::BuiltIn,
             ..ToolSpec::default()

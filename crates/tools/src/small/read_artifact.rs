@@ -1,5 +1,7 @@
 //! `read_artifact`: continues reading where an answer was cut.
 
+mod places;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 use windlass::catalog::Deferral;
@@ -18,8 +20,9 @@ impl Tool for ReadArtifact {
             name: "read_artifact".into(),
             title: "Read an artifact".into(),
             description: "Reads a piece of an artifact: output that was too long to show whole. Give the id that the \
-                answer named; to read on, give the next_offset of the piece before. Bytes that are not UTF-8 text \
-                are shown as \u{fffd}, and lossy is true."
+                answer named; to read on, give the next_offset of the piece before. Instead of an offset, line begins \
+                at a line, search finds lines that contain a text, and pointer reads one value of a JSON artifact. \
+                Bytes that are not UTF-8 text are shown as \u{fffd}, and lossy is true."
                 .into(),
             input_schema: Some(json!({
                 "type": "object",
@@ -36,6 +39,17 @@ impl Tool for ReadArtifact {
                         "minimum": LETTER_BYTES_MAX,
                         "description": "The most bytes to read, at least 6; never more than fit in one answer.",
                     },
+                    "line": { "type": "integer", "minimum": 1, "description": "The line to begin at, instead of an offset." },
+                    "search": {
+                        "type": "string",
+                        "minLength": 1,
+                        "maxLength": 1_000,
+                        "description": "A text: the lines from the offset on that contain it are shown, each with its place.",
+                    },
+                    "pointer": {
+                        "type": "string",
+                        "description": "A JSON pointer, such as /items/0/name: that value is read; offset and limit are bytes of it.",
+                    },
                 },
                 "required": ["artifact"],
                 "additionalProperties": false,
@@ -51,7 +65,13 @@ impl Tool for ReadArtifact {
                 "required": ["text", "offset", "next_offset", "lossy"],
             })),
             class: Some(EffectClass::Read),
-            hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
+            hints: Hints {
+                read_only: Some(true),
+                destructive: Some(false),
+                open_world: Some(false),
+                sends_out: Some(false),
+                ..Hints::default()
+            },
             source: ToolSource::BuiltIn,
             ..ToolSpec::default()
         }
@@ -59,20 +79,45 @@ impl Tool for ReadArtifact {
 
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
         Box::pin(async move {
-            let ReadArtifactArgs { artifact, offset, limit } = super::parse(args)?;
-            let Some(handle) = Handle::parse(&artifact) else {
+            let args: ReadArtifactArgs = super::parse(args)?;
+            let artifact = args.artifact.as_str();
+            let Some(handle) = Handle::parse(artifact) else {
                 let message =
                     format!("{artifact:?} is no id of an artifact; take it from the answer that named it");
                 return Err(ToolError::new(message));
             };
             let room = (cx.answer_bytes_max() as usize).saturating_sub(FRAME_BYTES).max(LETTER_BYTES_MAX);
-            let limit = usize::try_from(limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-            let limit = limit.clamp(LETTER_BYTES_MAX, room);
+            let limit = usize::try_from(args.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+            let window = Window { offset: args.offset, limit: limit.clamp(LETTER_BYTES_MAX, room), room };
+            let ways = [args.line.is_some(), args.search.is_some(), args.pointer.is_some()];
+            if ways.iter().filter(|way| **way).count() > 1 || args.line.is_some() && args.offset > 0 {
+                return Err(ToolError::new(
+                    "give one of offset, line, search and pointer; search and pointer may have an offset",
+                ));
+            }
+            if let Some(pointer) = &args.pointer {
+                let text = places::pointed(cx, handle, pointer).await?;
+                return Ok(piece(text.as_bytes(), window).into());
+            }
+            if let Some(text) = &args.search {
+                return Ok(places::search(cx, handle, window.offset, text, room).await?.into());
+            }
+            let window = match args.line {
+                Some(line) => Window { offset: places::line(cx, handle, line).await?, ..window },
+                None => window,
+            };
             // One more than is shown, to know whether there is more.
-            let bytes = cx.read_artifact(handle, offset, limit as u64 + 1).await?;
-            Ok(page(&bytes, Window { offset, limit, room }).into())
+            let bytes = cx.read_artifact(handle, window.offset, window.limit as u64 + 1).await?;
+            Ok(page(&bytes, window).into())
         })
     }
+}
+
+/// A piece of a text in memory.
+fn piece(text: &[u8], window: Window) -> Value {
+    let from = usize::try_from(window.offset).unwrap_or(usize::MAX).min(text.len());
+    let to = text.len().min(from.saturating_add(window.limit + 1));
+    page(&text[from..to], window)
 }
 
 /// The size of the answer without the text.
@@ -86,6 +131,9 @@ struct ReadArtifactArgs {
     #[serde(default)]
     offset: u64,
     limit: Option<u64>,
+    line: Option<u64>,
+    search: Option<String>,
+    pointer: Option<String>,
 }
 
 /// The bytes to show.

@@ -1,9 +1,9 @@
 //! `sleep`: waits.
 
+use super::HARMLESS;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
-use windlass::tool::Hints;
 use windlass::tool::ToolSource;
 use windlass::{Cx, EffectClass, Tool, ToolError, ToolFuture, ToolSpec};
 
@@ -38,7 +38,7 @@ impl Tool for SleepTool {
                 "required": ["slept_ms"],
             })),
             class: Some(EffectClass::Read),
-            hints: Hints { read_only: Some(true), open_world: Some(false), ..Hints::default() },
+            hints: HARMLESS,
             source: ToolSource::BuiltIn,
             ..ToolSpec::default()
         }

@@ -9,7 +9,7 @@ use windlass::ask::Target;
 use windlass::ids::Handle;
 use windlass::store::memory::MemoryStore;
 use windlass::{Config, Runtime};
-use windlass_tools::builtin;
+use windlass_tools::{BuiltinGroup, builtin};
 
 /// Long enough that only what ends by itself ends in it.
 const LONG_GRACE: &str = "grace_ms = 600000";
@@ -260,7 +260,7 @@ fn with_builtin() -> Runtime {
     let mut config = Config::new(MemoryStore::new().expect("a store"));
     config.limits.grace_ms = 600_000;
     let runtime = Runtime::new(config);
-    for tool in builtin() {
+    for tool in builtin(&[BuiltinGroup::Demo]) {
         runtime.register_shared(tool).expect("registered");
     }
     runtime

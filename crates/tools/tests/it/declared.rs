@@ -87,6 +87,7 @@ fn an_empty_file_declares_nothing() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of mistakes")]
 fn problems_as_people_see_them() {
     let cases = [
         ("[tool.t]\n".into(), "top-level key"),
@@ -133,14 +134,25 @@ fn problems_as_people_see_them() {
             tool("reconcile = [\"{p}\"]\ninput = { properties = { p = {} } }"),
             "reconciling program chosen by an argument",
         ),
-        (tool("http = { url = \"x\" }"), "kind of a later version"),
+        (tool("http = { url = \"https://h\" }"), "both a command and a request"),
+        (request("url = \"http://h/x\""), "request that is not encrypted"),
+        (request("method = \"GET\""), "request to nowhere"),
+        (request("url = \"https://h/{p}\""), "argument in a path that may be missing"),
+        (request("url = \"https://{p}/x\""), "host chosen by an argument"),
+        (request("url = \"https://h\", method = \"FETCH\""), "method that does not exist"),
+        (request("url = \"https://h\", body = \"x\""), "body of a read"),
+        (request("url = \"https://h\", headers = { Host = \"x\" }"), "header of ours"),
+        (request("url = \"https://h\", headers = { \"a b\" = \"x\" }"), "name of no header"),
+        (request("url = \"https://h/{secret:a b}\""), "name of no secret"),
+        (request("url = \"https://h\", querry = \"x\""), "misspelt part of a request"),
+        (request("url = \"https://h\" }\nenv = { A = \"b\""), "environment of a request"),
         (tool("cpu_bound = true"), "flag that means nothing"),
         (tool("description = 3"), "wrong type"),
         (tool("class = \"stepped\""), "class of no command"),
         (tool("class = \"readonly\""), "no class"),
         (tool("hints = { readonly = true }"), "misspelt hint"),
         (tool("hints = { read_only = \"yes\" }"), "hint of the wrong type"),
-        (tool("env = { TOKEN = \"secret:deploy\" }"), "secret"),
+        (tool("env = { TOKEN = \"secret:a b\" }"), "secret that cannot have this name"),
         (tool("env = { WINDLASS_CALL = \"x\" }"), "variable of ours"),
         (tool("env = { N = 3 }"), "variable of the wrong type"),
         (tool("input = \"object\""), "schema of the wrong type"),
@@ -211,6 +223,10 @@ fn problems_with_room_as_people_see_them() {
         ("[groups]\ndb = 1\n".into(), "group that is no table"),
     ];
     insta::assert_snapshot!(told(&cases));
+}
+
+fn request(http: &str) -> String {
+    format!("[tools.t]\ninput = {{ properties = {{ p = {{}} }} }}\nhttp = {{ {http} }}")
 }
 
 fn tool(line: &str) -> String {

@@ -70,7 +70,7 @@ impl Ran {
 
     /// The failure as people see it, or the result.
     pub fn told(self) -> String {
-        match failure(&self.ended, &self.stdout) {
+        match failure(&self.ended, &self.stdout, &windlass::secrets::SecretScrubber::default()) {
             None => format!("result {}", self.text()),
             Some(error) => format!(
                 "{} {:?}{} {}\n{}{}",

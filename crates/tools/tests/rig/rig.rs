@@ -3,12 +3,12 @@
 use std::io::Write;
 use std::process::ExitCode;
 use windlass_tools::command::{CommandPiece, Invocation, Tail, spawn};
-use windlass_tools::{LAUNCH_ARG, Launcher, launch_main};
+use windlass_tools::{Launcher, is_launch_arg, launch_main};
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     match args.next() {
-        Some(first) if first == LAUNCH_ARG => launch_main(),
+        Some(first) if is_launch_arg(first.as_ref()) => launch_main(),
         Some(call) => match own(call, args.map(Into::into).collect()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {

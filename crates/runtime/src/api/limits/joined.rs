@@ -123,6 +123,10 @@ declare! {
     pairs_max = 10_000;
     /// Keys that are listed at once.
     pairs_page = 1_000;
+    /// The value of a secret: every text that leaves is searched for it in many encodings, which take memory.
+    secret_bytes_max = 8 << 10;
+    /// Secrets of a session, and of the data folder: every text that leaves is searched for all of them.
+    secrets_max = 100;
     /// Kinds of events and of signals that a tool declares: each has a schema that is compiled once and kept.
     declared_kinds_max = 64;
     /// The payload of an event or a signal, as JSON, is kept in the journal of its call.
@@ -147,6 +151,24 @@ declare! {
     file_levels_max = 32;
     /// A folder that holds more is not listed: the list lies in memory.
     files_listed_max = 10_000;
+    /// A larger file is read without its hash and the number of its lines, so that its end is read in constant time. Nor is it edited.
+    file_hashed_bytes_max = 8 << 20;
+    /// How much of a file `read_file` passes over on the way to a line: time, at some gigabytes a second.
+    file_scanned_bytes_max = 4 << 30;
+    /// Entries that `list_directory` shows at once.
+    directory_entries_max = 200;
+    /// Matches that `grep_files` shows at once.
+    grep_matches_max = 200;
+    /// Files that `grep_files` looks into; their paths lie in memory.
+    grep_files_max = 200_000;
+    /// The list of `write_todos` is written by a model, and read by people.
+    todos_max = 100;
+    /// A page that a tool fetches lies in memory while it is converted.
+    fetch_bytes_max = 10_000_000;
+    /// How long fetching a page may take with all its redirects, in milliseconds: a model waits for it.
+    fetch_ms = 30_000;
+    /// Redirects from page to page: a longer chain leads nowhere.
+    fetch_redirects_max = 5;
     /// Output is stored in pieces of this size, so that a large one never lies whole in memory.
     chunk_bytes_max = 256 << 10;
     /// Sessions that are remembered as owned; past that the idle ones are let go and taken again when they are used.
@@ -189,6 +211,11 @@ declare! {
     session_title_chars_max = 200;
     /// The locale tag of a session: the longest that are in use are shorter.
     session_locale_chars_max = 64;
+    /// Approvals that a session remembers: each is looked at whenever a person would be asked.
+    remembered_max = 256;
+    /// How long a person is waited for who says whether a call may run, in milliseconds, where no rule says so: longer than a
+    /// look at the phone takes.
+    approval_ms = 15 * 60_000;
     /// Labels of a session.
     session_labels_max = 32;
     /// A label's name, and its value.
@@ -206,6 +233,8 @@ declare! {
     task_tags_max = 16;
     /// The last lines of a command's error output, told to the model when it fails.
     stderr_tail_bytes_max = 4 << 10;
+    /// The response to a declared HTTP tool, in bytes: it lies in memory until it is stored.
+    http_bytes_max = 10 << 20;
     /// Threads for tools that are not quick: one that blocks its thread takes one of these, never the runtime's.
     tool_threads_max = 8;
     /// Threads for tools that compute or block by declaration.
@@ -234,6 +263,28 @@ declare! {
     notice_kept_ms = 86_400_000;
     /// The characters of the text of a notice that a host or a tool posts; its title has at most as many as that of a task.
     notice_chars_max = 10_000;
+    /// Webhooks there are: each is compared with every notice, and each takes a row of it.
+    webhooks_max = 64;
+    /// The URL of a webhook, and its signing secret, in characters each.
+    webhook_url_chars_max = 2_048;
+    /// Principals that a webhook names.
+    webhook_principals_max = 64;
+    /// Messages of a session that wait for their delivery to webhooks; beyond that new ones are dropped and counted.
+    webhook_queued_max = 10_000;
+    /// How long a receiver may take to answer a delivery, in milliseconds.
+    webhook_wait_ms = 10_000;
+    /// Deliveries at once: each takes a connection and the memory of a body.
+    webhook_sends_max = 16;
+    /// Deliveries to one webhook at once, so that a slow receiver leaves room for the others.
+    webhook_sends_each_max = 4;
+    /// The wait before the second try of a delivery, in milliseconds; each further one is twice as long.
+    webhook_retry_ms = 1_000;
+    /// The longest wait between two tries, in milliseconds: a receiver that is back hears of everything that soon.
+    webhook_retry_ms_max = 600_000;
+    /// A message that could not be delivered for so long, in milliseconds, is given up and counted as failed.
+    webhook_give_up_ms = 86_400_000;
+    /// How often counts of deliveries are recorded, and how soon other workers know a new webhook, in milliseconds.
+    webhook_known_ms = 1_000;
     /// Schedules of a session that are enabled: each starts calls that nobody waits for.
     schedules_enabled_max = 5;
     /// Schedules of a session, enabled or not.
@@ -276,6 +327,13 @@ declare! {
     knock_ms = 500;
     /// Records of workers, and of what was left for one, that are read at once.
     workers_page = 256;
+    /// The bytes of a stored version of the policy: a version is one record of the store.
+    policy_bytes_max = 60 << 10;
+    /// Versions of the policy that are kept, for those who ask which rules were in force when.
+    policy_versions_max = 1_000;
+    /// How long a change of the policy waits, in milliseconds, until every worker has it: longer than a worker that has died
+    /// keeps its lease.
+    policy_acknowledge_ms = 30_000;
     /// Rows of a session that are removed at once; others write in between.
     removed_rows_max = 512;
     /// Milliseconds between two looks for records that expire. A look at a large store is followed by a longer rest.

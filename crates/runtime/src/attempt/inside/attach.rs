@@ -62,6 +62,8 @@ impl Attachment {
 
     /// Ends the attachment, and returns its artifact.
     pub async fn finish(mut self) -> Result<Artifact, StepError> {
+        let rest = if self.is_recorded { self.writer.count_rest() } else { self.writer.write_rest().await };
+        rest.map_err(|error| refused(&self.name, error))?;
         let media_type = self.media_type.clone();
         let content = self.writer.content(&media_type);
         let kept = match self.cx.book().attached(&self.name, &content.text())? {

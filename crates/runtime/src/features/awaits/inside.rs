@@ -44,7 +44,7 @@ impl Cx {
         deadline: Option<Duration>,
     ) -> Result<Option<CallAnswer>, StepError> {
         let what = json!({ "task": task.to_string() }).to_string();
-        let call = task.open(self.secret(), HandleKind::Call).map(CallId::unpacked);
+        let call = task.open(self.store_secret(), HandleKind::Call).map(CallId::unpacked);
         let call = call.ok_or_else(|| no_task(task))?;
         let recorded = self.book().awaited(name, &what, self.limits().operations_max)?;
         if recorded.is_none() {

@@ -44,7 +44,14 @@ impl Tool for SearchTools {
                 "additionalProperties": false,
             })),
             class: Some(EffectClass::Read),
-            hints: Hints { read_only: Some(true), ..Hints::default() },
+            hints: Hints {
+                read_only: Some(true),
+                destructive: Some(false),
+                reads_private: Some(false),
+                ingests_untrusted: Some(false),
+                sends_out: Some(false),
+                ..Hints::default()
+            },
             flags: Flags { cpu_bound: true, polls: true, ..Flags::default() },
             claims: Some(Vec::new()),
             deferral: Deferral::Never,

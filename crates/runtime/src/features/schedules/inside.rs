@@ -45,6 +45,13 @@ impl Cx {
         .await
     }
 
+    /// The schedules of the session as they are now, to read them. A replay reads them again.
+    pub fn schedules(&self) -> Result<Schedules, ToolError> {
+        let gone = || ToolError::new("The runtime is going away; ask again.").safe_to_retry();
+        let hold = self.hold.upgrade().ok_or_else(gone)?;
+        Ok(Schedules::recorded(hold.rt.store.clone(), &hold.session.name))
+    }
+
     /// Edits a schedule of the session, once however often the body runs. Durable when this returns.
     pub async fn edit_schedule(&self, name: &str, id: &str, edit: ScheduleEdit) -> Result<(), StepError> {
         let asked = json!({ "id": id, "edit": shown(&edit) });

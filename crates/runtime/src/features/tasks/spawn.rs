@@ -90,7 +90,9 @@ impl Cx {
         let started = hold.rt.tasks.clone().spawn(starting);
         drop(hold);
         match started.await.map_err(|_| Misuse::Over)? {
-            Ok(TaskStart::Started(call)) => Ok(Handle::seal(self.secret(), HandleKind::Call, call.packed())),
+            Ok(TaskStart::Started(call)) => {
+                Ok(Handle::seal(self.store_secret(), HandleKind::Call, call.packed()))
+            }
             Ok(TaskStart::Refused(failure)) => Err(StepError::Failed(ToolError::refused(&failure))),
             Err(BatchError::Session(SessionError::Lost(lost))) => Err(StepError::Lost(lost)),
             Err(error) => Err(Misuse::unkept(name, error).into()),

@@ -110,7 +110,15 @@ impl Tool for Own {
                 "additionalProperties": false,
             })),
             class: Some(class),
-            hints: Hints { read_only: Some(class == EffectClass::Read), ..Hints::default() },
+            // Whatever a task reads or sends is counted where its own tool runs; a message may be sent on by a task that runs.
+            hints: Hints {
+                read_only: Some(class == EffectClass::Read),
+                destructive: Some(false),
+                reads_private: Some(false),
+                ingests_untrusted: Some(false),
+                sends_out: (!matches!(self, Own::Message)).then_some(false),
+                ..Hints::default()
+            },
             flags: Flags { polls: class == EffectClass::Read, ..Flags::default() },
             claims: Some(Vec::new()),
             deadlines: self.deadlines(),

@@ -82,7 +82,7 @@ impl Cx {
         if let Some((numbered, triggered)) =
             book.emitted(name, kind, &payload.text, self.limits().operations_max)?
         {
-            let task = |call: u64| Handle::seal(self.secret(), HandleKind::Call, call);
+            let task = |call: u64| Handle::seal(self.store_secret(), HandleKind::Call, call);
             let tasks = triggered.iter().map(|one| task(one.call.packed())).collect();
             return Ok(Emission { number: numbered.number, tasks, is_new: !numbered.is_again });
         }
@@ -116,6 +116,6 @@ impl Cx {
             KindMismatch::Undeclared { nearest } => Misuse::undeclared("event", "emits", kind, nearest),
             KindMismatch::Payload(why) => Misuse::unkept(name, why),
         })?;
-        Ok(EventPayload { text, value })
+        Ok(EventPayload { text, value }.without_secrets(self.artifacts.lane().vault()))
     }
 }

@@ -71,13 +71,14 @@ impl Runtime {
             }
             None => return Err(EmitError::Undeclared { kind: event.kind.to_string(), nearest: None }),
         };
-        let wakes = tool.kinds.as_ref().and_then(|kinds| kinds.wake_text(event.kind, &event.payload));
+        let payload = EventPayload { text, value: event.payload }.without_secrets(session.lane.vault());
+        let wakes = tool.kinds.as_ref().and_then(|kinds| kinds.wake_text(event.kind, &payload.value));
         let told = ToldEvent {
             rt: rt.clone(),
             session,
             source: EventEmitter::Host,
             kind: event.kind.into(),
-            payload: EventPayload { text, value: event.payload },
+            payload,
             once_by: event.once_by.map(str::to_string),
             wakes,
             observer: None,

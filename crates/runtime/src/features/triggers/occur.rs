@@ -21,6 +21,7 @@ use crate::session::owner::Session;
 use crate::session::plugs::FollowUp;
 use crate::session::signal::AttemptSignal;
 use crate::session::turns::DrivenCall;
+use crate::session::vault::Vault;
 use crate::tools::request::{Args, BatchRequest, CallRequest, ShapedBatch, check};
 use serde::Serialize;
 use serde_json::Value;
@@ -87,6 +88,19 @@ pub(super) struct EventPayload {
     /// As it is recorded.
     pub(super) text: JsonText,
     pub(super) value: Value,
+}
+
+impl EventPayload {
+    /// The payload with a marker for each secret.
+    pub(super) fn without_secrets(mut self, vault: &Vault) -> EventPayload {
+        if vault.guards()
+            && let Some(known) = vault.known()
+            && known.scrub_value(&mut self.value)
+        {
+            self.text = self.value.to_string().into();
+        }
+        self
+    }
 }
 
 /// A batch to start, with its content.

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::api::answer::CallAnswer;
 use crate::api::error::SessionError;
-use crate::api::journal::read_batch;
+use crate::api::journal::{find_id, read_batch};
 use crate::api::output::Reconciled;
 use crate::mailbox::closing;
 use crate::path::stage::attempt;
@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use windlass_core::ask::Scope;
 use windlass_core::call::{CallClock, Resolved, Resolver};
 use windlass_core::failure::Failure;
+use windlass_core::handle::{open_completion_key, open_question_id};
 use windlass_core::ids::{AttemptNo, CallId};
 use windlass_core::operation::Completion;
 use windlass_core::outcome::Outcome;
@@ -36,6 +37,11 @@ pub(crate) async fn cancel(
     reason: Option<&str>,
 ) -> Result<Asked, AskError> {
     super::check_reason(reason)?;
+    let scrubbed = match reason {
+        Some(reason) => scrubbed_reason(rt, target, reason).await?,
+        None => None,
+    };
+    let reason = scrubbed.as_deref().or(reason);
     let alone = cancel_alone(rt, target, reason).await;
     let Target::Session(name) = target else { return alone };
     let children = Child::all(&*rt.store, name).await?;
@@ -44,6 +50,42 @@ pub(crate) async fn cancel(
         asked += Box::pin(closing::stop(rt, child, reason)).await?;
     }
     Ok(asked)
+}
+
+/// A reason without secrets; `None` if there are none in it.
+async fn scrubbed_reason(
+    rt: &Arc<Inner>,
+    target: Target<'_>,
+    reason: &str,
+) -> Result<Option<String>, AskError> {
+    if !rt.has_secrets().await? {
+        return Ok(None);
+    }
+    let session = match target {
+        Target::Call(handle) => super::find_call(&*rt.store, handle).await.ok().map(|(row, ..)| row.name),
+        Target::Batch { session, .. } | Target::CallOf { session, .. } | Target::Session(session) => {
+            Some(session.to_string())
+        }
+    };
+    let Some(session) = session else { return Ok(None) };
+    let known = rt.secrets_of(&session).await?;
+    Ok(known.map(|known| known.scrub(reason).into_owned()))
+}
+
+/// An answer from outside without secrets. `session` finds its session.
+async fn scrubbed(
+    rt: &Arc<Inner>,
+    completion: &Completion,
+    session: impl AsyncFnOnce() -> Result<Option<String>, AskError>,
+) -> Result<Completion, AskError> {
+    let mut completion = completion.clone();
+    if rt.has_secrets().await?
+        && let Some(session) = session().await?
+        && let Some(known) = rt.secrets_of(&session).await?
+    {
+        known.scrub_completion(&mut completion);
+    }
+    Ok(completion)
 }
 
 /// Cancels calls without the children of a session.
@@ -73,7 +115,7 @@ pub(super) async fn reach_session(rt: &Arc<Inner>, name: &str) -> Result<Option<
 
 /// Has the messages of a session adopted: here, or by the worker that owns it. A worker that takes the
 /// session in between finds them, since they were posted before this reads the owner.
-pub(super) async fn hear(rt: &Arc<Inner>, row: &SessionRow) -> Result<(), SessionError> {
+pub(in crate::mailbox) async fn hear(rt: &Arc<Inner>, row: &SessionRow) -> Result<(), SessionError> {
     match rt.session(&row.name).await {
         Ok(session) => adopt(rt, &session).await,
         Err(SessionError::Owned { worker, .. }) => rt.owners.knock(rt, &worker, row.no).await,
@@ -131,7 +173,13 @@ pub(crate) async fn resolve(
 ) -> Result<CallAnswer, AskError> {
     let (row, id, _) = super::find_call(&*rt.store, call).await?;
     reach_session(rt, &row.name).await?;
-    super::post_resolve(&*rt.store, call, resolution, &rt.limits).await?;
+    let mut resolution = resolution.clone();
+    if let Resolution::Landed(value) = &mut resolution
+        && let Some(known) = rt.secrets_of(&row.name).await?
+    {
+        known.scrub_value(value);
+    }
+    super::post_resolve(&*rt.store, call, &resolution, &rt.limits).await?;
     hear(rt, &row).await?;
     let until_us = due_us(rt.clock.elapsed_us(), rt.limits.lease_ms);
     loop {
@@ -207,7 +255,12 @@ pub(crate) async fn reconcile(rt: &Arc<Inner>, call: &str) -> Result<CallAnswer,
 
 /// Completes a call's wait.
 pub(crate) async fn complete(rt: &Arc<Inner>, key: &str, completion: &Completion) -> Result<(), AskError> {
-    let row = super::post_complete(&*rt.store, key, completion, &*rt.clock).await?;
+    let completion = scrubbed(rt, completion, async || {
+        let Some((id, _)) = open_completion_key(rt.store.secret(), key) else { return Ok(None) };
+        Ok(find_id(&*rt.store, id).await?.map(|(session, ..)| session.name))
+    });
+    let completion = completion.await?;
+    let row = super::post_complete(&*rt.store, key, &completion, &*rt.clock).await?;
     Ok(hear(rt, &row).await?)
 }
 
@@ -217,7 +270,10 @@ pub(crate) async fn client_result(
     call: &str,
     completion: &Completion,
 ) -> Result<(), AskError> {
-    let row = super::post_client_result(&*rt.store, call, completion, &*rt.clock).await?;
+    let completion =
+        scrubbed(rt, completion, async || Ok(Some(super::find_call(&*rt.store, call).await?.0.name)));
+    let completion = completion.await?;
+    let row = super::post_client_result(&*rt.store, call, &completion, &*rt.clock).await?;
     Ok(hear(rt, &row).await?)
 }
 
@@ -239,7 +295,15 @@ pub(crate) async fn connect(
 /// Answers a question that a call asks.
 pub(crate) async fn answer(rt: &Arc<Inner>, id: &str, answer: &serde_json::Value) -> Result<(), AskError> {
     let by = AnswerRules { clock: &*rt.clock, limits: &rt.limits };
-    let row = super::post_answer(&*rt.store, id, answer, by).await?;
+    let mut answer = std::borrow::Cow::Borrowed(answer);
+    if rt.has_secrets().await?
+        && let Some((of, _)) = open_question_id(rt.store.secret(), id)
+        && let Some((session, ..)) = find_id(&*rt.store, of).await?
+        && let Some(known) = rt.secrets_of(&session.name).await?
+    {
+        known.scrub_value(answer.to_mut());
+    }
+    let row = super::post_answer(&*rt.store, id, &answer, by).await?;
     Ok(hear(rt, &row).await?)
 }
 

@@ -49,12 +49,15 @@ pub(crate) async fn signal(rt: &Arc<Inner>, call: &str, signal: Signal<'_>) -> R
     let undeclared = KindMismatch::Undeclared { nearest: None };
     let fits = tool.kinds.as_ref().ok_or(undeclared);
     let payload = fits.and_then(|kinds| kinds.signal(signal.name, signal.payload, &rt.limits));
-    let payload = payload.map_err(|unfit| match unfit {
+    let mut payload = payload.map_err(|unfit| match unfit {
         KindMismatch::Undeclared { nearest } => {
             AskError::NoSignal { tool: tool.spec.name.clone(), name: signal.name.to_string(), nearest }
         }
         KindMismatch::Payload(what) => AskError::Invalid { what },
     })?;
+    if let Some(known) = rt.secrets_of(&row.name).await? {
+        known.scrub_text(&mut payload);
+    }
     send(rt, &row, id, &recorded, signal, payload).await
 }
 

@@ -1,5 +1,6 @@
 //! Run the tool once: commit the intent, run, note the end.
 
+mod begin;
 mod waits;
 
 use crate::api::error::{Lost, SessionError, chain};
@@ -10,7 +11,6 @@ use crate::path::background;
 use crate::path::nested;
 use crate::path::stage::result;
 use crate::path::stage::settle;
-use crate::session::ages::ClockPair;
 use crate::session::arguments;
 use crate::session::artifacts::Artifacts;
 use crate::session::batch::AttemptRun;
@@ -22,7 +22,9 @@ use crate::session::patience;
 use crate::session::signal::{AttemptSignal, Began};
 use crate::session::still;
 use crate::session::turns::Turns;
+use crate::session::vault::scrub_error;
 use crate::tools::registry::{Registered, ToolLookup};
+use begin::{begin_clock, may_begin, withhold};
 use serde_json::Value;
 use std::future::Future;
 use std::pin::pin;
@@ -108,24 +110,25 @@ pub(crate) async fn run(
         Some(passage) => passage,
         None => Box::pin(Gate::pass(&rt, held)).await,
     };
+    if !may_begin(held, tool, start) {
+        return Ok(());
+    }
     let (Start { attempt, intent, begins }, due_at) = (start, held.call.decision_time(&held.moment()));
     // What it waits for next is another wait.
     held.past.clock.parked_us = None;
-    held.note(start.fact())?;
+    held.note(start.fact(held.on.rt.policy.recorded()))?;
     let mut is_recorded = false;
     if held.must_record(intent) {
         // Boxed, as all that is rare here, so that those that return at once need no room for it.
         Box::pin(held.commit()).await?;
         (began_us, is_recorded) = (None, true);
     }
+    // The policy may have changed while the start became durable.
+    if is_recorded && begins != Begins::Resumed && !held.is_permitted(tool) {
+        return withhold(held, attempt);
+    }
     let args = arguments(held);
-    let seen = match began_us {
-        Some(now_us) => ClockPair { now: held.now(), now_us },
-        None => ClockPair { now: rt.clock.now(), now_us: rt.clock.elapsed_us() },
-    };
-    // From here on a jump of the wall clock comes after the start, however long the attempt takes.
-    rt.wheel.look_at(seen);
-    let began_us = seen.now_us;
+    let began_us = begin_clock(held, began_us);
     let began = Began { attempt, at_us: began_us, is_recorded };
     moment!("at.start");
     let frame = AttemptFrame::new(held, began, begins == Begins::Redriven);
@@ -136,9 +139,9 @@ pub(crate) async fn run(
     signal.book.lend(held, due_at);
     let watched = match args {
         Ok(args) => watch(held, tool, args, frame).await,
-        // Prepared arguments were parsed before; that they cannot be parsed now is ours to explain.
-        Err(failure) => Watched::Ran(Ran::Returned(Err(ToolError::internal(failure.message)))),
+        Err(error) => Watched::Ran(Ran::Returned(Err(error))),
     };
+    end_output(held, &signal);
     let ended_us = rt.clock.elapsed_us();
     let ended = EndedAttempt { attempt, ran_us: ended_us.saturating_sub(began_us) };
     let left = signal.book.take_back(held);
@@ -172,6 +175,23 @@ pub(crate) async fn run(
     held.note(fact)
 }
 
+/// Logs the end of an attempt's output, which was held back because a secret might have begun there.
+#[inline]
+fn end_output(held: &Held, signal: &AttemptSignal) {
+    if held.on.rt.secrets.is_used() {
+        log_held_back(held, signal);
+    }
+}
+
+#[cold]
+fn log_held_back(held: &Held, signal: &AttemptSignal) {
+    let Some(known) = held.on.session.lane.vault().known() else { return };
+    for (stream, bytes) in signal.held_back(&known) {
+        signal.log(stream, &bytes);
+        signal.output(&bytes, held.on.rt.limits.partial_bytes_max as usize);
+    }
+}
+
 /// An attempt that is over, however that came.
 #[derive(Clone, Copy)]
 struct EndedAttempt {
@@ -181,8 +201,11 @@ struct EndedAttempt {
 }
 
 /// The tool has returned, or says that its work was cut off.
-async fn returned(held: &mut Held, tool: &Registered, ended: EndedAttempt, ran: Ran) -> Fact {
+async fn returned(held: &mut Held, tool: &Registered, ended: EndedAttempt, mut ran: Ran) -> Fact {
     let EndedAttempt { attempt, ran_us } = ended;
+    if held.on.rt.secrets.is_used() {
+        result::scrub_ran(held, tool, &mut ran);
+    }
     let ran = match ran {
         Ran::Returned(Err(error)) if error.aborted => {
             let failure = result::aborted(held, tool, error);
@@ -199,11 +222,20 @@ async fn returned(held: &mut Held, tool: &Registered, ended: EndedAttempt, ran: 
     Fact::Returned(Returned { attempt, ran_us, result })
 }
 
-/// The tool's arguments: as prepared, or from the record.
-fn arguments(held: &mut Held) -> Result<Value, Box<Failure>> {
-    match held.parsed.take() {
+/// The tool's arguments: as prepared, or from the record, with the secrets that they refer to.
+fn arguments(held: &mut Held) -> Result<Value, ToolError> {
+    let parsed = held.parsed.take();
+    if held.on.rt.secrets.is_used()
+        && let Some(revealed) = arguments::revealed(held)?
+    {
+        return Ok(revealed);
+    }
+    match parsed {
         Some(Ok(parsed)) => Ok(parsed.value),
-        Some(Err(_)) | None => arguments::parse(held).map(|parsed| parsed.value),
+        // Prepared arguments were parsed before; that they cannot be parsed now is ours to explain.
+        Some(Err(_)) | None => arguments::parse(held)
+            .map(|parsed| parsed.value)
+            .map_err(|failure| ToolError::internal(failure.message)),
     }
 }
 
@@ -316,12 +348,24 @@ async fn watch(held: &Held, tool: &Arc<Registered>, args: Value, frame: AttemptF
     let mut attempt = pin!(in_place(caught(|| tool.tool.run(args, &cx))));
     // Most quick tools are done at once, and need no deadline.
     if let Some(ran) = poll_once(attempt.as_mut()).await {
-        return Watched::ran(ran, &signal);
+        return Watched::ran(without_secrets(held, ran), &signal);
     }
     match Box::pin(supervise(held, attempt, &signal, began_us)).await {
-        Ok(ran) => Watched::ran(ran, &signal),
+        Ok(ran) => Watched::ran(without_secrets(held, ran), &signal),
         Err(cause) => Watched::stopped(cause, &signal, StoppedRemains::Dropped),
     }
+}
+
+/// An error without secrets, before anything of it is cut off.
+#[inline]
+fn without_secrets(held: &Held, mut ran: Ran) -> Ran {
+    if let Ran::Returned(Err(error)) = &mut ran
+        && held.on.rt.secrets.is_used()
+        && let Some(known) = held.on.session.lane.vault().known()
+    {
+        scrub_error(&known, error);
+    }
+    ran
 }
 
 /// Runs the tool on a thread for tools.
@@ -347,7 +391,7 @@ async fn watch_elsewhere(held: &Held, tool: &Arc<Registered>, args: Value, frame
         supervise(held, returned, &signal, began_us).await
     };
     match supervised {
-        Ok(ran) => Watched::ran(ran, &signal),
+        Ok(ran) => Watched::ran(without_secrets(held, ran), &signal),
         Err(cause) => {
             let rt = &held.on.rt;
             let wait_until = crate::session::held::due_us(rt.clock.elapsed_us(), rt.limits.stop_wait_ms);
@@ -511,6 +555,7 @@ fn runs<'a>(held: &'a Held, signal: &Arc<AttemptSignal>) -> AttemptRun<'a> {
 
 pub(crate) fn context(held: &Held, frame: AttemptFrame) -> Cx {
     let rules = held.own_rules();
+    let answer = held.answer_limits();
     Cx {
         call: held.id,
         id: held.call.opened.id.clone(),
@@ -525,7 +570,8 @@ pub(crate) fn context(held: &Held, frame: AttemptFrame) -> Cx {
         kinds: held.tool.as_ref().and_then(|tool| tool.kinds.clone()),
         is_put_aside: held.call.class() == Some(EffectClass::Stepped),
         inline_end: held.latest_end(frame.began_us, &rules),
-        answer_bytes_max: held.answer_limits().answer_bytes_max,
+        answer_bytes_max: answer.answer_bytes_max,
+        answer_lines_max: answer.answer_lines_max,
         task_end: held.latest_end(frame.began_us, &rules.for_task()),
         grace_ms: rules.grace_ms,
         signal: frame.signal,

@@ -3,6 +3,7 @@
 use crate::api::error::Lost;
 use crate::path::drive::DriveOutcome;
 use crate::session::held::Held;
+use crate::session::outgoing::WebhookKind;
 use crate::session::owner::Session;
 use crate::session::parking;
 use crate::session::turns::Turns;
@@ -28,6 +29,9 @@ pub(crate) async fn wait_for_tool(mut held: Box<Held>, reason: Reason) -> Result
         let length = i64::try_from(length_us).unwrap_or(i64::MAX);
         let wake_at = windlass_core::time::Timestamp(held.now().0.saturating_add(length));
         held.note(Fact::Parked(Parked { reason, wake_at, length_us }))?;
+        if reason == Reason::ToolChanged {
+            held.tell_webhooks(WebhookKind::ToolChanged, "", "", wake_at);
+        }
         held.commit().await?;
     }
     let (id, session) = (held.id, held.on.session.clone());

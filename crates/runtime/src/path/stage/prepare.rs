@@ -8,9 +8,10 @@ use crate::path::background;
 use crate::path::hooks;
 use crate::path::stage::result;
 use crate::path::stage::settle;
-use crate::session::arguments::{measured, unfit};
+use crate::session::arguments::{self, measured, unfit};
 use crate::session::budget;
 use crate::session::held::{Held, PlannerKnowledge};
+use crate::session::permission::HeldPermit;
 use crate::session::same;
 use crate::session::turns::{self, Unprepared};
 use crate::tools::hooks::{Trouble, answer_caught};
@@ -20,6 +21,7 @@ use crate::tools::tool::PrepareCx;
 use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
+use windlass_args::arguments::Arguments;
 use windlass_args::json;
 use windlass_args::limits::ArgLimits;
 use windlass_args::repair::{self, ArgumentContract, Fit, Repair};
@@ -76,6 +78,11 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
             let mark = |held: &Held| held.call.dedupe.as_ref().map(|dedupe| dedupe.same.mark);
             let before = mark(held);
             held.note(Fact::Prepared(prepared))?;
+            // What was judged before may be another call now.
+            held.permit = HeldPermit::default();
+            if !held.tool.as_ref().is_some_and(|tool| held.is_permitted(tool)) {
+                held.permit = HeldPermit::unjudged();
+            }
             if let Some(before) = before.filter(|before| mark(held) != Some(*before)) {
                 same::withdraw(held, before);
             }
@@ -115,7 +122,7 @@ async fn prepared(held: &mut Held) -> Result<PreparedCall, Box<Failure>> {
         true => hooks::SaidBefore::default(),
         false => Box::pin(hooks::before(held, &tool, &mut parsed)).await?,
     };
-    if said.rewritten || !repairs.is_empty() {
+    if said.rewritten || !repairs.is_empty() || held.call.edited_args().is_some() {
         let args = Some(parsed.value.to_string().into());
         made = Some(PreparedResult { args, repairs, ..PreparedResult::default() });
     }
@@ -140,6 +147,7 @@ async fn prepared(held: &mut Held) -> Result<PreparedCall, Box<Failure>> {
         made: made.map(Arc::new),
         same: same(held, &tool, &parsed.value)?,
         answer: budget::chosen(held, Some(&tool)),
+        origin: tool.origin,
     };
     held.claims = Some(claims(held, &tool, &parsed.value)?);
     held.tool = Some(tool);
@@ -149,6 +157,7 @@ async fn prepared(held: &mut Held) -> Result<PreparedCall, Box<Failure>> {
 
 /// The claims of the call, as its tool declares them.
 fn claims(held: &Held, tool: &Registered, args: &Value) -> Result<Wants, Box<Failure>> {
+    let args = &*arguments::untagged(held, args);
     match tool.claims(args, &held.on.rt.limits) {
         None => Ok(turns::undeclared(held, tool.class)),
         Some(Ok(claims)) => Ok(Wants::Claims(claims)),
@@ -165,7 +174,7 @@ fn claims(held: &Held, tool: &Registered, args: &Value) -> Result<Wants, Box<Fai
 
 /// Which calls are the same as this one, as its tool declares it.
 fn same(held: &Held, tool: &Registered, args: &Value) -> Result<Option<Box<Same>>, Box<Failure>> {
-    let dedupe = tool.dedupe(args).map_err(|problem| match problem {
+    let dedupe = tool.dedupe(&arguments::untagged(held, args)).map_err(|problem| match problem {
         Unkeyed::Args(problem) => {
             Box::new(Failure::invalid_request(Code::InvalidArgs, format!("{problem}.")))
         }
@@ -313,8 +322,19 @@ pub(crate) fn checked(
     Ok(parsed)
 }
 
+/// Arguments that fit their tool, with the repairs that made them fit.
+type Fitted = Result<(Parsed, Vec<Repair>), Box<Failure>>;
+
 /// The submitted arguments as they fit the tool: as they are, or with what was changed to make them fit.
-fn fitted(held: &mut Held, tool: &Registered) -> Result<(Parsed, Vec<Repair>), Box<Failure>> {
+fn fitted(held: &mut Held, tool: &Registered) -> Fitted {
+    if let Some(edited) = held.call.edited_args().cloned() {
+        return edited_by_approver(held, tool, &edited).map(|parsed| (parsed, Vec::new()));
+    }
+    if held.on.rt.secrets.is_used()
+        && let Some(fitted) = fitted_with_secrets(held, tool)
+    {
+        return fitted;
+    }
     let submitted = submitted(held);
     let limits = held.on.rt.limits.args();
     let wanted = contract(tool, limits);
@@ -331,6 +351,50 @@ fn fitted(held: &mut Held, tool: &Registered) -> Result<(Parsed, Vec<Repair>), B
     let parsed = submitted?;
     validate(tool, &parsed, limits)?;
     Ok((parsed, Vec::new()))
+}
+
+/// The arguments that an approver gave the call. They are not repaired: whoever gave them meant them so.
+fn edited_by_approver(held: &Held, tool: &Registered, edited: &str) -> Result<Parsed, Box<Failure>> {
+    let limits = &held.on.rt.limits;
+    let parsed =
+        json::parse(edited, limits.args()).and_then(|value| measured(value, limits)).map_err(unfit)?;
+    validate(tool, &parsed, limits.args()).map_err(|mut failure| {
+        failure.message =
+            format!("A person approved the call with other arguments, which do not fit. {}", failure.message);
+        failure
+    })?;
+    Ok(parsed)
+}
+
+/// As [`fitted`], for arguments that refer to secrets; `None` if they do not. What is checked and repaired is what will run; what is kept of it
+/// refers to the secrets again.
+#[cold]
+fn fitted_with_secrets(held: &mut Held, tool: &Registered) -> Option<Fitted> {
+    let (vault, limits) = (held.on.session.lane.vault().clone(), held.on.rt.limits.clone());
+    let given = held.call.opened.args.given;
+    let text = match vault.reveal(held.reference_place(), &held.call.opened.args.text) {
+        Ok(revealed) => revealed?,
+        Err(error) => return Some(Err(Box::new(result::failure(held, error.into_tool_error())))),
+    };
+    let revealed = Arguments { given, text: text.into() };
+    let parsed = revealed.parse(limits.args()).and_then(|value| measured(value, &limits)).map_err(unfit);
+    let wanted = contract(tool, limits.args());
+    let fits = parsed.as_ref().is_ok_and(|parsed| repair::fits(&parsed.value, parsed.size, &wanted));
+    if fits {
+        return Some(submitted(held).map(|parsed| (parsed, Vec::new())));
+    }
+    let repaired = (limits.args().repairs_max > 0).then(|| repair::repaired(&revealed, &wanted)).flatten();
+    let Some(Fit { value, repairs, .. }) = repaired else {
+        return Some(
+            parsed
+                .and_then(|parsed| validate(tool, &parsed, limits.args()))
+                .and_then(|()| submitted(held).map(|parsed| (parsed, Vec::new()))),
+        );
+    };
+    let text = value.to_string();
+    let concealed = vault.conceal(held.reference_place(), &text).unwrap_or(text);
+    let value = json::parse(&concealed, limits.args()).and_then(|value| measured(value, &limits));
+    Some(value.map(|parsed| (parsed, repairs)).map_err(unfit))
 }
 
 /// The contract that arguments of the tool must fit.

@@ -51,7 +51,11 @@ pub(crate) async fn ask(
     let now_us = rt.clock.elapsed_us();
     let due_us = due_us(now_us, held.rules().attempt_ms);
     let Some(reconciler) = tool.tool.reconciler() else { return Ok(Reconciled::Unknown) };
-    let args = arguments::parse(held).map_err(|failure| failure.message)?.value;
+    let revealed = if rt.secrets.is_used() { arguments::revealed(held) } else { Ok(None) };
+    let args = match revealed.map_err(|error| error.detail.unwrap_or(error.message))? {
+        Some(args) => args,
+        None => arguments::parse(held).map_err(|failure| failure.message)?.value,
+    };
     let signal = Arc::new(AttemptSignal::new(Began { attempt, at_us: now_us, is_recorded: true }));
     let cx =
         attempt::context(held, attempt::AttemptFrame { attempt, redrive: true, began_us: now_us, signal });

@@ -11,6 +11,7 @@ use crate::attempt::threads::Ran;
 use crate::path::hooks;
 use crate::session::artifacts::Artifacts;
 use crate::session::held::Held;
+use crate::session::vault;
 use crate::tools::registry::Registered;
 use std::pin::Pin;
 use windlass_args::json::{self, Size};
@@ -67,6 +68,24 @@ pub(crate) fn of<'a>(
     }
 }
 
+/// Replaces secrets in whatever a tool returned, before anybody sees it. A value that fitted the tool's output schema still counts as
+/// fitting: the tool has kept its promise.
+#[cold]
+pub(crate) fn scrub_ran(held: &mut Held, tool: &Registered, ran: &mut Ran) {
+    held.is_scrubbed = false;
+    let Some(known) = held.on.session.lane.vault().known() else { return };
+    match ran {
+        Ran::Returned(Ok(output)) => {
+            let size = json::measure_result(&output.value, held.on.rt.limits.args());
+            let fits = size.is_ok_and(|size| broken_promise(tool, &output.value, size).is_none());
+            held.is_scrubbed = vault::scrub_output(&known, output) && fits;
+        }
+        Ran::Returned(Err(error)) => vault::scrub_error(&known, error),
+        Ran::Panicked(what) => known.scrub_string(what),
+        Ran::Waits => {}
+    }
+}
+
 /// Whether it takes the store to record the result: raw output is kept there, and parts of a failure may name artifacts.
 fn is_more(returned: &Result<Output, Box<Failure>>) -> bool {
     match returned {
@@ -81,6 +100,11 @@ pub(crate) async fn success(
     tool: &Registered,
     mut output: Output,
 ) -> Result<Success, Box<Failure>> {
+    if held.on.rt.secrets.is_used()
+        && let Some(known) = held.on.session.lane.vault().known()
+    {
+        vault::scrub_output(&known, &mut output);
+    }
     let raw = match output.raw.take() {
         Some(raw) => Some(side::keep_raw(held, *raw).await?),
         None => None,
@@ -162,7 +186,9 @@ fn checked(held: &mut Held, tool: &Registered, output: Output) -> ResultVerdict 
     if let Err(failure) = check_parts(&parts, limits) {
         return ResultVerdict::Bad(failure);
     }
-    if let Some(problem) = broken_promise(tool, &value, size) {
+    if !held.is_scrubbed
+        && let Some(problem) = broken_promise(tool, &value, size)
+    {
         return ResultVerdict::Broken { problem, text };
     }
     drop(value);

@@ -1,16 +1,19 @@
 //! Make the outcome and what the model is told of it.
 
+mod edits;
+
 use crate::api::error::Lost;
 use crate::path::nested;
 use crate::session::artifacts::Artifacts;
 use crate::session::held::Held;
+use crate::session::notices;
 use crate::session::same::SharedEnd;
 use crate::tools::projector::{self, ProjectedCall};
 use std::time::Duration;
 use windlass_core::attempt::Deadline;
 use windlass_core::call::{
-    Cause, Ended, Fact, Model, Result as Attempted, SameAs, Settlement, Spent, State, Step, TooLate,
-    Unconnected,
+    ApprovalAnswer, Cause, Ended, Fact, Model, Result as Attempted, SameAs, Settlement, Spent, State, Step,
+    TooLate, Unconnected,
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass, Retry, Source};
@@ -39,6 +42,7 @@ pub(crate) fn note(held: &mut Held) -> Result<(), Lost> {
         }
         Settlement::DidNotHappen => Outcome::Failed(Box::new(Failure::did_not_happen())),
         Settlement::Poison => Outcome::Failed(Box::new(poison(held))),
+        Settlement::Denied => Outcome::Denied { reason: denial(held) },
         Settlement::Cancelled(effect) => Outcome::Cancelled { effect },
         Settlement::Overdue(deadline) => Outcome::Failed(Box::new(overdue(held, deadline))),
         Settlement::Unknown => Outcome::Unknown,
@@ -51,6 +55,32 @@ pub(crate) fn note(held: &mut Held) -> Result<(), Lost> {
 pub(crate) async fn cancelled(held: &mut Held) -> Result<(), Lost> {
     let effect = if nested::are_known(held).await { Effect::Landed } else { Effect::Unknown };
     ended(held, Outcome::Cancelled { effect })
+}
+
+/// Why the call was denied, for the model.
+fn denial(held: &Held) -> String {
+    let answered = held.call.approval_answer().map(|answered| &answered.answer);
+    if let Some(ApprovalAnswer::Denied { reason }) = answered {
+        return match reason {
+            Some(reason) => format!("a person denied it: {reason}"),
+            None => "a person denied it".to_string(),
+        };
+    }
+    let permission = held.call.permission.as_deref();
+    let judged = permission.and_then(|known| known.judged.as_ref()).filter(|judged| !judged.allowed);
+    match (judged, permission.and_then(|known| known.asked.as_ref())) {
+        (Some(judged), _) => {
+            let rules = judged.by.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+            match &judged.reason {
+                Some(reason) => format!("{reason} (policy: {rules})"),
+                None => format!("the policy forbids it ({rules})"),
+            }
+        }
+        (None, Some(asked)) => {
+            format!("nobody approved it within {} s", asked.parked.length_us / 1_000_000)
+        }
+        (None, None) => "it was not allowed".to_string(),
+    }
 }
 
 /// A connection that its session needs is missing.
@@ -221,6 +251,13 @@ fn projected(held: &Held, outcome: Option<&Outcome>) -> Option<ModelAnswer> {
 
 fn end(held: &mut Held, outcome: Option<Outcome>, model: Model) -> Result<(), Lost> {
     let model = projected(held, outcome.as_ref()).map_or(model, Model::Own);
+    let model = match held.call.edited_args() {
+        Some(edited) => Model::Own(edits::told(held, outcome.as_ref(), model, edited)),
+        None => model,
+    };
+    if let Some(Outcome::Unknown | Outcome::Cancelled { effect: Effect::Unknown }) = &outcome {
+        held.carry(vec![notices::unknown_row(held.id)]);
+    }
     let call = &held.call;
     let started = call.first_started_at.unwrap_or_else(|| held.now());
     let queued_us = started.since(call.opened_at);

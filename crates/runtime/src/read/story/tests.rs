@@ -3,7 +3,10 @@
 use super::*;
 use std::sync::Arc;
 use windlass_args::arguments::{Arguments, Given};
-use windlass_core::call::{Accepted, Connected, Model, PreparedResult, Resumed, Same, SetAside, Spent};
+use windlass_core::call::{
+    Accepted, ApprovalAnswer, ApprovalAnswered, ApprovalAsked, Connected, JudgedCall, Model, PreparedResult,
+    Resumed, Same, SetAside, Spent, Withheld,
+};
 use windlass_core::code::Code;
 use windlass_core::failure::Failure;
 use windlass_core::handle::Handle;
@@ -11,7 +14,7 @@ use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use windlass_core::operation::{EventNumber, Question, Triggered, Until, signal_slot};
 use windlass_core::outcome::{KeptBytes, ModelAnswer, Success};
 use windlass_core::time::Timestamp;
-use windlass_core::tool::{Digest, EffectClass};
+use windlass_core::tool::{Digest, EffectClass, Origin};
 
 const ATTEMPT: AttemptNo = AttemptNo(2);
 
@@ -51,6 +54,7 @@ fn beginnings() -> Vec<Fact> {
         made: None,
         same: None,
         answer: None,
+        origin: Origin::default(),
     };
     let same =
         |for_ms| PreparedCall { same: Some(Box::new(Same { mark: Mark([7; 16]), for_ms })), ..plain.clone() };
@@ -68,7 +72,7 @@ fn beginnings() -> Vec<Fact> {
         made: Some(Arc::new(made)),
         ..plain.clone()
     };
-    let start = |redrive| Fact::Started(Started { attempt: ATTEMPT, redrive });
+    let start = |redrive| Fact::Started(Started { attempt: ATTEMPT, redrive, policy: None });
     vec![
         Fact::Opened(opened),
         Fact::Opened(hurried),
@@ -122,9 +126,56 @@ fn middles() -> Vec<Fact> {
         parked(Reason::Client),
         parked(Reason::Signal),
         parked(Reason::Awaited),
+        parked(Reason::Approval),
         Fact::CancelAsked(CancelAsked { reason: Some("wrong customer".into()) }),
         Fact::CancelAsked(CancelAsked::default()),
         Fact::Accepted(Accepted { contract: Digest([8; 32]), class: EffectClass::Once, reconciles: false }),
+    ]
+}
+
+fn permissions() -> Vec<Fact> {
+    let names = || vec!["pay".into(), "the tool asks".into()];
+    let judged = |allowed, reason: Option<&str>| {
+        let reason = reason.map(Into::into);
+        Fact::Judged(Box::new(JudgedCall { allowed, policy: 3, by: names(), reason }))
+    };
+    let asked = |four_eyes, allows_on_expiry| {
+        let parked = Parked {
+            reason: Reason::Approval,
+            wake_at: Timestamp(1_700_000_000_000_000),
+            length_us: 900_000_000,
+        };
+        Fact::ApprovalAsked(Box::new(ApprovalAsked {
+            number: 1,
+            digest: Digest([7; 32]),
+            frame: Digest([8; 32]),
+            policy: 3,
+            by: names(),
+            sources: names(),
+            reason: Some("ask before money moves".into()),
+            parked,
+            four_eyes,
+            untrusted: false,
+            allows_on_expiry,
+        }))
+    };
+    let answered = |answer, by: Option<&str>, remembered: Option<&str>| {
+        let (by, remembered) = (by.map(Into::into), remembered.map(Into::into));
+        Fact::ApprovalAnswered(Box::new(ApprovalAnswered { number: 1, answer, by, remembered }))
+    };
+    let approved =
+        |args: Option<&str>| ApprovalAnswer::Approved { digest: Digest([7; 32]), args: args.map(Into::into) };
+    vec![
+        judged(true, None),
+        judged(false, Some("not at night")),
+        asked(false, false),
+        asked(true, true),
+        answered(approved(None), Some("ann"), Some("m1")),
+        answered(approved(Some(r#"{"n":1,"password":"hunter2"}"#)), Some("ann"), None),
+        answered(approved(None), None, None),
+        answered(ApprovalAnswer::Denied { reason: None }, Some("ann"), None),
+        answered(ApprovalAnswer::Denied { reason: Some("no".into()) }, Some("ann"), None),
+        Fact::Withheld(Withheld { attempt: ATTEMPT }),
     ]
 }
 
@@ -254,7 +305,7 @@ fn tell(fact: &Fact) -> String {
 
 #[test]
 fn every_kind_of_fact_has_its_sentence() {
-    let facts = [beginnings(), middles(), insides(), ends()].concat();
+    let facts = [beginnings(), middles(), permissions(), insides(), ends()].concat();
     let told = facts.iter().map(|fact| format!("{:12} {}", fact.kind().as_str(), tell(fact)));
     insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"));
     for kind in windlass_core::call::Kind::ALL {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use windlass_core::handle::content_hasher;
 use windlass_core::ids::{ArtifactId, BlobNo};
 use windlass_core::outcome::KeptBytes;
+use windlass_core::redact::StreamScrubber;
 use windlass_store::{Row, Space, blob_key};
 
 /// Writes an artifact piece by piece. Each piece is durable before the next is taken, so a fast tool waits
@@ -23,6 +24,8 @@ pub struct ArtifactWriter {
     seq: u32,
     bytes: u64,
     waiting: Vec<u8>,
+    /// The end of what was written, if it may be the beginning of a secret.
+    scrubber: StreamScrubber,
 }
 
 /// A complete artifact.
@@ -37,12 +40,34 @@ pub(crate) struct Closed {
 impl ArtifactWriter {
     pub(super) fn new(artifacts: Artifacts, batch: Used, clock: Arc<dyn Clock>) -> ArtifactWriter {
         let hasher = content_hasher(artifacts.secret());
-        ArtifactWriter { artifacts, batch, clock, hasher, blob: None, seq: 0, bytes: 0, waiting: Vec::new() }
+        let (waiting, scrubber) = (Vec::new(), StreamScrubber::default());
+        ArtifactWriter { artifacts, batch, clock, hasher, blob: None, seq: 0, bytes: 0, waiting, scrubber }
     }
 
     /// Adds bytes to the end.
-    pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), ArtifactError> {
-        self.count(bytes)?;
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
+        match self.artifacts.secrets() {
+            Some(known) => {
+                let scrubbed = self.scrubber.push(&known, bytes);
+                self.write_scrubbed(&scrubbed).await
+            }
+            None => self.write_scrubbed(bytes).await,
+        }
+    }
+
+    /// Writes what was held back: no more comes.
+    pub(crate) async fn write_rest(&mut self) -> Result<(), ArtifactError> {
+        let rest = self.rest();
+        self.write_scrubbed(&rest).await
+    }
+
+    fn rest(&mut self) -> Vec<u8> {
+        let known = self.artifacts.secrets().filter(|_| self.scrubber.is_holding());
+        known.map(|known| self.scrubber.finish(&known)).unwrap_or_default()
+    }
+
+    async fn write_scrubbed(&mut self, mut bytes: &[u8]) -> Result<(), ArtifactError> {
+        self.count_scrubbed(bytes)?;
         let size = self.artifacts.limits().chunk_bytes_max as usize;
         while !bytes.is_empty() {
             // The last piece is stored with the record of the whole.
@@ -61,6 +86,7 @@ impl ArtifactWriter {
     /// has no name, and one that the result of its call does not name is removed some time after the call.
     pub async fn finish(mut self, media_type: &str) -> Result<KeptBytes, ArtifactError> {
         check_media_type(media_type, self.artifacts.limits())?;
+        self.write_rest().await?;
         let content = self.content(media_type);
         if let Some((found, rows)) = self.artifacts.find(&content, self.batch.head.no).await? {
             if !rows.is_empty() {
@@ -83,6 +109,22 @@ impl ArtifactWriter {
 
     /// Counts and hashes bytes without storing them.
     pub(crate) fn count(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
+        match self.artifacts.secrets() {
+            Some(known) => {
+                let scrubbed = self.scrubber.push(&known, bytes);
+                self.count_scrubbed(&scrubbed)
+            }
+            None => self.count_scrubbed(bytes),
+        }
+    }
+
+    /// Counts what was held back: no more comes.
+    pub(crate) fn count_rest(&mut self) -> Result<(), ArtifactError> {
+        let rest = self.rest();
+        self.count_scrubbed(&rest)
+    }
+
+    fn count_scrubbed(&mut self, bytes: &[u8]) -> Result<(), ArtifactError> {
         let max = self.artifacts.limits().artifact_bytes_max;
         if self.bytes + bytes.len() as u64 > max {
             return Err(ArtifactError::TooLarge { max });

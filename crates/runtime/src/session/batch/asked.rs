@@ -4,6 +4,7 @@ use crate::session::held::Ack;
 use crate::session::same::SharedEnd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use windlass_core::ask::Decide;
 use windlass_core::call::Call;
 use windlass_core::operation::Completion;
 use windlass_core::outcome::JsonText;
@@ -17,6 +18,10 @@ pub(crate) enum CallDemand {
     Cancel(Option<Arc<str>>),
     /// Stop, because its batch was decided without it. That is recorded.
     Decided(Decision),
+    /// A person approved or denied it.
+    Approval(Arc<Decide>),
+    /// Be judged again, if it waits for an approval.
+    Rejudge,
     /// Continue with the changed tool.
     Accept,
     /// End like the call that it duplicates.
@@ -42,7 +47,9 @@ impl CallDemand {
             CallDemand::Connect { provider, .. } => {
                 call.unconnected().is_some_and(|said| said.provider == *provider)
             }
+            CallDemand::Rejudge => call.open_approval().is_some(),
             CallDemand::Cancel(_)
+            | CallDemand::Approval(_)
             | CallDemand::Decided(_)
             | CallDemand::Accept
             | CallDemand::Same(_)

@@ -1,7 +1,7 @@
 //! Moving a batch out of memory and back: the stubs of its calls.
 
 use super::{OpenBatch, Stage};
-use crate::session::away::{Stub, provider_mark};
+use crate::session::away::{APPROVAL_WAIT, Stub, provider_mark};
 use crate::session::held::ParkedCall;
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
@@ -132,7 +132,10 @@ impl ParkedCall {
     /// Its stub.
     fn stub(&self, stub: Stub) -> Stub {
         let past = self.past();
-        let provider = self.call().unconnected().map_or(0, |said| provider_mark(&said.provider));
+        let provider = match self.call().open_approval() {
+            Some(_) => provider_mark(APPROVAL_WAIT),
+            None => self.call().unconnected().map_or(0, |said| provider_mark(&said.provider)),
+        };
         let parked_us = past.clock.parked_us.unwrap_or(stub.parked_us);
         let since_us = past.clock.since_us.saturating_add(past.clock.stood_us);
         Stub { since_us, counted_us: past.clock.counted_us, parked_us, provider, ..stub }

@@ -110,6 +110,8 @@ impl CallDemand {
         match self {
             CallDemand::Decided(decision) => Some(*decision),
             CallDemand::Cancel(_)
+            | CallDemand::Approval(_)
+            | CallDemand::Rejudge
             | CallDemand::Accept
             | CallDemand::Same(_)
             | CallDemand::Look
@@ -124,6 +126,7 @@ impl CallDemand {
         match self {
             CallDemand::Cancel(_) | CallDemand::Decided(_) => true,
             CallDemand::Accept | CallDemand::Same(_) | CallDemand::Look => false,
+            CallDemand::Approval(_) | CallDemand::Rejudge => false,
             CallDemand::Complete { .. } | CallDemand::Signal(_) | CallDemand::Connect { .. } => false,
         }
     }

@@ -6,6 +6,7 @@ use crate::session::held::{EndedCall, Going};
 use crate::session::inner::Inner;
 use crate::session::lane::{Commit, Lane};
 use crate::session::notices;
+use crate::session::outgoing::{PersonWait, WebhookKind, wait_rows};
 use crate::session::owner::Session;
 use crate::session::turns::DrivenCall;
 use crate::tools::request::inputs_text;
@@ -16,6 +17,18 @@ use windlass_core::entry::Packer;
 use windlass_core::ids::{CallId, Ordinal};
 use windlass_core::time::Timestamp;
 use windlass_store::Row;
+
+/// The rows by which webhooks hear of calls that end as unknown: a person finds out what became of each.
+#[cold]
+fn unknown_ends(lane: &Lane, going: &Going) -> Vec<Row> {
+    let unknown = |ended: &&EndedCall| ended.call.end().is_some_and(|end| end.is_unknown());
+    let rows = going.ended.iter().filter(unknown).flat_map(|ended| {
+        let (kind, tool) = (WebhookKind::Unknown, &*ended.call.opened.tool);
+        let wait = PersonWait { kind, call: ended.id, tool, name: "", what: "", until: None, at: ended.at };
+        wait_rows(lane, &wait)
+    });
+    rows.collect()
+}
 
 impl OpenBatch {
     /// Sends the ends of calls, then gives their claims on: whatever starts now commits its intent behind them.
@@ -55,6 +68,9 @@ impl OpenBatch {
             self.tell_later(told);
         } else {
             rows.extend(told);
+        }
+        if lane.outbox().is_needed() {
+            rows.extend(unknown_ends(lane, going));
         }
         let decided = state.count(going);
         let mut later = Packer::default();

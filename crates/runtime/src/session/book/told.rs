@@ -56,8 +56,9 @@ impl Book {
     ) -> Result<Option<(EventNumber, Vec<Triggered>)>, Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
+        let payload = page.recorded(payload);
         let emitted =
-            page.operations().emitted(name, kind, payload).map_err(|found| Misuse::of(name, found))?;
+            page.operations().emitted(name, kind, &payload).map_err(|found| Misuse::of(name, found))?;
         Ok(emitted.map(|(numbered, triggered)| (numbered, triggered.to_vec())))
     }
 
@@ -71,7 +72,8 @@ impl Book {
     ) -> Result<bool, Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
-        page.operations().has_planned(name, kind, payload).map_err(|found| Misuse::of(name, found))
+        let payload = page.recorded(payload);
+        page.operations().has_planned(name, kind, &payload).map_err(|found| Misuse::of(name, found))
     }
 
     /// Notes an event and sends it, in one change with the calls that `start` makes of it. Meanwhile the
@@ -97,20 +99,23 @@ impl Book {
     pub(crate) fn has_spawned(&self, name: &str, asked: &str, max: u64) -> Result<bool, Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
-        page.operations().has_spawned(name, asked).map_err(|found| Misuse::of(name, found))
+        let asked = page.recorded(asked);
+        page.operations().has_spawned(name, &asked).map_err(|found| Misuse::of(name, found))
     }
 
     /// Whether this child session was opened.
     pub(crate) fn has_opened(&self, name: &str, asked: &str, max: u64) -> Result<bool, Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
-        page.operations().has_opened(name, asked).map_err(|found| Misuse::of(name, found))
+        let asked = page.recorded(asked);
+        page.operations().has_opened(name, &asked).map_err(|found| Misuse::of(name, found))
     }
 
     /// Whether this message was sent.
     pub(crate) fn has_said(&self, name: &str, message: &str, max: u64) -> Result<bool, Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
-        page.operations().has_said(name, message).map_err(|found| Misuse::of(name, found))
+        let message = page.recorded(message);
+        page.operations().has_said(name, &message).map_err(|found| Misuse::of(name, found))
     }
 }

@@ -66,12 +66,15 @@ impl Book {
         &self,
         name: &str,
         at: Timestamp,
-        question: Question,
+        mut question: Question,
         told: Vec<Row>,
         max: u64,
     ) -> Result<(Until, bool), Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
+        if let Some(known) = page.secrets() {
+            known.scrub_question(&mut question);
+        }
         let recorded = page.operations().asked(name, &question);
         if let Some(asked) = recorded.map_err(|found| Misuse::of(name, found))? {
             return Ok((asked.until, false));
@@ -107,7 +110,8 @@ impl Book {
     pub(crate) fn awaited(&self, name: &str, what: &str, max: u64) -> Result<Option<Until>, Misuse> {
         let mut page = self.open()?;
         page.use_name(name, max)?;
-        page.operations().awaited(name, what).map_err(|found| Misuse::of(name, found))
+        let what = page.recorded(what);
+        page.operations().awaited(name, &what).map_err(|found| Misuse::of(name, found))
     }
 
     /// Notes that what is awaited is over, unless whoever ended it has passed that on in between.

@@ -4,9 +4,11 @@ use crate::api::answer::wall_time;
 use crate::api::view::{FailureView, TriggeredTask};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
+use std::sync::Arc;
 use windlass_args::arguments::{Arguments, Given};
 use windlass_core::call::{
-    Call, Detached, Ended, Fact, Parked, ReconciledAttempt, Resolved, Result as Attempted, Verdict,
+    ApprovalAnswer, ApprovalAnswered, Call, Detached, Ended, Fact, Parked, ReconciledAttempt, Resolved,
+    Result as Attempted, Verdict,
 };
 use windlass_core::failure::Failure;
 use windlass_core::handle::{Handle, HandleKind, Secret};
@@ -119,6 +121,9 @@ pub(super) fn tell(fact: &Fact, call: &Call, secret: &Secret, max: u64) -> (Outl
             told.add("why", &*fact.why);
             None
         }
+        Fact::Judged(_) | Fact::ApprovalAsked(_) | Fact::ApprovalAnswered(_) | Fact::Withheld(_) => {
+            told.of_permission(fact)
+        }
         Fact::SameAs(fact) => {
             let first = Handle::seal(secret, HandleKind::Call, fact.first.packed());
             told.add("same_as", first.to_string());
@@ -167,6 +172,47 @@ impl Outline {
         self.add("waiting_for", parked.reason.as_str());
         self.add("until", wall_time(parked.wake_at));
         Some(Spoken::Waiting(parked.reason.as_str()))
+    }
+
+    /// Adds the content of a fact about permission.
+    fn of_permission(&mut self, fact: &Fact) -> Option<Spoken> {
+        if let Fact::Judged(fact) = fact {
+            self.add("allowed", fact.allowed);
+            self.of_rules(fact.policy, &fact.by, fact.reason.as_deref())
+        } else if let Fact::ApprovalAsked(fact) = fact {
+            self.of_rules(fact.policy, &fact.by, fact.reason.as_deref());
+            self.add("digest", fact.digest.whole());
+            self.add_if("four_eyes", fact.four_eyes.then_some(true));
+            self.of_wait(&fact.parked)
+        } else if let Fact::ApprovalAnswered(fact) = fact {
+            self.of_decision(fact)
+        } else if let Fact::Withheld(fact) = fact {
+            self.of_attempt(fact.attempt.0, None)
+        } else {
+            None
+        }
+    }
+
+    /// Adds the rules that decided about a call.
+    fn of_rules(&mut self, policy: u64, by: &[Arc<str>], reason: Option<&str>) -> Option<Spoken> {
+        self.add("policy", policy);
+        self.add("rules", by.iter().map(|name| &**name).collect::<Vec<_>>());
+        self.add_if("reason", reason);
+        None
+    }
+
+    /// Adds the answer to an approval.
+    fn of_decision(&mut self, fact: &ApprovalAnswered) -> Option<Spoken> {
+        let (decision, edited, reason) = match &fact.answer {
+            ApprovalAnswer::Approved { args, .. } => ("approve", args.is_some(), None),
+            ApprovalAnswer::Denied { reason } => ("deny", false, reason.as_deref()),
+        };
+        self.add("decision", decision);
+        self.add_if("edited", edited.then_some(true));
+        self.add_if("reason", reason);
+        self.add_if("approver", fact.by.as_deref());
+        self.add_if("remembered", fact.remembered.as_deref());
+        None
     }
 
     fn of_task(&mut self, task: &Detached) {

@@ -38,7 +38,7 @@ impl Held {
     #[inline]
     pub(crate) fn moment(&self) -> Moment {
         let waited = self.past.waited.then(|| self.waited());
-        Moment { at: self.now(), waited, tool: self.tool_search }
+        Moment { at: self.now(), waited, tool: self.tool_search, permit: self.permit.permit }
     }
 
     fn waited(&self) -> Waited {

@@ -62,8 +62,11 @@ impl TurnsState {
         if held.on.batch.is_left_alone() {
             self.planner.answered(held.id.batch);
         }
-        if is_outside {
+        if is_outside && held.call.attempts > 0 {
             self.planner.step_outside(now_us, held.id);
+        } else if is_outside {
+            // It never started, so it keeps its place; whoever waits behind it is not too late because of that.
+            self.planner.wait_inside(now_us, held.id, true);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The claims of a call, for the planner.
 
-use crate::session::arguments::parse;
+use crate::session::arguments::{parse, untagged};
 use crate::session::held::Held;
 use windlass_core::claim::Claims;
 use windlass_core::plan::Wants;
@@ -20,7 +20,9 @@ pub(super) fn claims(held: &mut Held) -> Option<Wants> {
     let tool = held.tool.clone().or_else(|| registry.known(place, &held.call.opened.tool));
     match tool.filter(|tool| tool.contract == pin.contract) {
         Some(tool) => {
-            let declared = parse(held).ok().and_then(|args| tool.claims(&args.value, &held.on.rt.limits));
+            let declared = parse(held)
+                .ok()
+                .and_then(|args| tool.claims(&untagged(held, &args.value), &held.on.rt.limits));
             Some(declared.and_then(Result::ok).map_or_else(|| by_class(held), Wants::Claims))
         }
         // A started call holds something, and nothing more will be known of it.

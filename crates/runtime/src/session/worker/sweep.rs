@@ -64,7 +64,7 @@ async fn look(rt: &Arc<Inner>, worker: &Worker, known: &mut BTreeSet<String>) ->
 }
 
 /// The records of all workers.
-async fn records(rt: &Inner) -> Result<Vec<StoredRecord>, SessionError> {
+pub(super) async fn records(rt: &Inner) -> Result<Vec<StoredRecord>, SessionError> {
     let mut found: Vec<StoredRecord> = Vec::new();
     loop {
         let after = found.last().map(|record| record.key.clone());

@@ -2,6 +2,7 @@
 
 use super::Kinds;
 use crate::api::limits::EnforcedLimits;
+use crate::api::locks::{LockRank, OrderedRwLock};
 use crate::api::output::ToolError;
 use crate::api::polling::caught;
 use crate::tools::meter::Meter;
@@ -14,10 +15,13 @@ use windlass_core::attempt::{Deadlines, Rules};
 use windlass_core::claim::{BadArgs, BadClaim, Claim, ClaimTemplate, Claims};
 use windlass_core::dedupe::{self, Dedupe};
 use windlass_core::plan::Cap;
+use windlass_core::policy::{Policy, ToolFacts, ToolRules};
 use windlass_core::projection::BudgetError;
 use windlass_core::rate::Rate;
 use windlass_core::redact::SecretNames;
-use windlass_core::tool::{BadName, Digest, EffectClass, Flags, Need, ToolSpec, check_name};
+use windlass_core::tool::{
+    ApprovalRule, BadName, Digest, EffectClass, Flags, Need, Origin, ToolSource, ToolSpec, check_name,
+};
 
 /// An accepted tool, with everything a call needs compiled.
 pub struct Registered {
@@ -38,6 +42,10 @@ pub struct Registered {
     pub(crate) paused: Arc<AtomicBool>,
     /// Its stopped attempts that still block a thread.
     pub(crate) stuck: AtomicU64,
+    /// Whether a person may have to be asked about its calls even where there is no policy.
+    pub(crate) asks: bool,
+    /// The origin of its results.
+    pub(crate) origin: Origin,
     /// Counters of its calls, from the first call on.
     pub(crate) meter: OnceLock<Arc<Meter>>,
     declared: Option<DeclaredClaims>,
@@ -51,6 +59,8 @@ pub struct Registered {
     announced: AtomicBool,
     /// The rules in recorded form: `None` for the defaults.
     recorded: Option<Arc<Rules>>,
+    /// The rules of a version of the policy that can match its calls.
+    policy: OrderedRwLock<Option<(u64, Arc<ToolRules>)>, { LockRank::ToolRules as u8 }>,
 }
 
 /// The claims of a tool's calls by its declaration.
@@ -75,6 +85,36 @@ pub(crate) enum Unkeyed {
 }
 
 impl Registered {
+    /// The facts of the tool that a policy looks at.
+    pub(crate) fn facts(&self) -> ToolFacts<'_> {
+        ToolFacts {
+            name: &self.spec.name,
+            id: self.spec.stable_id(),
+            source: self.spec.source,
+            server: None,
+            class: self.class,
+            hints: &self.spec.hints,
+            asks: self.spec.approval == ApprovalRule::Ask,
+        }
+    }
+
+    /// The rules of this version of the policy that can match its calls; found once for each version.
+    pub(crate) fn policy_rules(&self, version: u64, policy: &Policy) -> Arc<ToolRules> {
+        if let Some((known, rules)) = &*self.policy.read()
+            && *known == version
+        {
+            return Arc::clone(rules);
+        }
+        let rules = Arc::new(policy.for_tool(&self.facts()));
+        *self.policy.write() = Some((version, Arc::clone(&rules)));
+        rules
+    }
+
+    /// Whether the tool itself asks about a call with these arguments. One that cannot say so asks.
+    pub(crate) fn asks_about(&self, args: &Value) -> bool {
+        self.spec.approval == ApprovalRule::ByArgs && caught(|| self.tool.asks(args)).unwrap_or(true)
+    }
+
     /// The dedupe key of a call with these arguments; `None` if it has none.
     pub(crate) fn dedupe(&self, args: &Value) -> Result<Option<Dedupe>, Unkeyed> {
         if let Some(said) = caught(|| self.tool.dedupe(args)).map_err(Unkeyed::Panicked)? {
@@ -292,6 +332,8 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, host: &Host) -> Result<Registered, Re
         spec.dedupe.as_ref().map(|Dedupe { key, for_ms }| Ok((dedupe::KeyTemplate::parse(key)?, *for_ms)));
     let key =
         key.transpose().map_err(|problem| RegisterError::Dedupe { name: spec.name.clone(), problem })?;
+    let asks = spec.approval != ApprovalRule::Never || spec.source == ToolSource::Mcp;
+    let origin = Origin::of(spec.source, &spec.hints);
     let secret_names = SecretNames::of(spec.input_schema.as_ref());
     Ok(Registered {
         spec,
@@ -304,6 +346,8 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, host: &Host) -> Result<Registered, Re
         output,
         paused,
         stuck,
+        asks,
+        origin,
         meter: OnceLock::new(),
         declared,
         kinds,
@@ -311,6 +355,7 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, host: &Host) -> Result<Registered, Re
         key,
         announced,
         recorded,
+        policy: OrderedRwLock::default(),
     })
 }
 

@@ -1,7 +1,8 @@
-//! The events that a tool emits and the signals that its calls take, compiled once.
+//! The events that a tool emits, the signals that its calls take and the secrets they use, compiled once.
 
 use super::RegisterError;
 use crate::api::limits::EnforcedLimits;
+use crate::api::secret::check_secret_name;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use windlass_args::json;
@@ -11,12 +12,14 @@ use windlass_args::template::{TemplatePiece, pieces};
 use windlass_core::outcome::JsonText;
 use windlass_core::tool::{ToolSpec, check_name};
 
-/// The declared events and signals of a tool.
+/// The declared events, signals and secrets of a tool.
 pub(crate) struct Kinds {
     emits: BTreeMap<String, Schema>,
     signals: BTreeMap<String, Schema>,
     /// The texts of the notices of events that wake the agent.
     wakes: BTreeMap<String, String>,
+    /// The names of the secrets that its calls use.
+    secrets: Vec<String>,
 }
 
 /// Why an event or a signal does not match its declaration.
@@ -35,7 +38,11 @@ impl Kinds {
             let what = "lists an event under `wakes` that it does not emit; list it under `emits` too";
             return Err(RegisterError::Flags { name: spec.name.clone(), what });
         }
-        if spec.emits.is_empty() && spec.signals.is_empty() {
+        if spec.secrets.iter().any(|name| check_secret_name(name).is_err()) {
+            let what = "lists a secret whose name is not 1 to 64 of a-z, A-Z, 0-9, _, . and -; rename it";
+            return Err(RegisterError::Flags { name: spec.name.clone(), what });
+        }
+        if spec.emits.is_empty() && spec.signals.is_empty() && spec.secrets.is_empty() {
             return Ok(None);
         }
         let compile = |place: &'static str, declared: &BTreeMap<String, Value>| {
@@ -56,7 +63,7 @@ impl Kinds {
             Ok(kinds)
         };
         let (emits, signals) = (compile("emits", &spec.emits)?, compile("signals", &spec.signals)?);
-        Ok(Some(Kinds { emits, signals, wakes: spec.wakes.clone() }))
+        Ok(Some(Kinds { emits, signals, wakes: spec.wakes.clone(), secrets: spec.secrets.clone() }))
     }
 
     /// The payload of an event in stored form, if its kind is declared.
@@ -77,6 +84,11 @@ impl Kinds {
         limits: &EnforcedLimits,
     ) -> Result<JsonText, KindMismatch> {
         fits(&self.signals, name, payload, limits)
+    }
+
+    /// Whether its calls use this secret.
+    pub(crate) fn uses_secret(&self, name: &str) -> bool {
+        self.secrets.iter().any(|known| known == name)
     }
 
     /// Whether it declares this kind of event.

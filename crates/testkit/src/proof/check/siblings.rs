@@ -101,6 +101,10 @@ impl Story {
             | Fact::Accepted(_)
             | Fact::SetAside(_)
             | Fact::Aborted(_)
+            | Fact::Judged(_)
+            | Fact::ApprovalAsked(_)
+            | Fact::ApprovalAnswered(_)
+            | Fact::Withheld(_)
             | Fact::Resolved(_) => {}
         }
     }

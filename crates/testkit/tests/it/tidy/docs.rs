@@ -68,7 +68,7 @@ fn limits_page() -> String {
 const LIMIT_ENDINGS: [&str; 5] = ["_max", "_min", "_ms", "_page", "_bytes"];
 
 /// Names with such an ending that are no limits: fields of calls and events, settings of tools and queries.
-const OTHER_NAMES: [&str; 13] = [
+const OTHER_NAMES: [&str; 17] = [
     "timeout_ms",
     "queued_ms",
     "waited_ms",
@@ -81,8 +81,13 @@ const OTHER_NAMES: [&str; 13] = [
     "base_ms",
     "cap_ms",
     "for_ms",
+    "expires_ms",
     "running_max",
     "retry_after_ms",
+    // Of a sandbox.
+    "cpu_ms",
+    "file_bytes",
+    "memory_bytes",
 ];
 
 /// Every name that looks like a limit is one.

@@ -18,7 +18,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("windlass-store", &["windlass-core", "windlass-args"]),
     ("windlass-macros", &[]),
     ("windlass", &["windlass-args", "windlass-core", "windlass-store", "windlass-macros"]),
-    ("windlass-tools", &["windlass"]),
+    ("windlass-tools", &["windlass", "windlass-http"]),
     ("windlass-wire", &["windlass-core"]),
     ("windlass-http", &[]),
     ("windlass-models", &["windlass", "windlass-http", "windlass-wire"]),
@@ -26,7 +26,15 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("windlass-mcp", &["windlass"]),
     (
         "windlass-server",
-        &["windlass", "windlass-tools", "windlass-mcp", "windlass-wire", "windlass-core", "windlass-args"],
+        &[
+            "windlass",
+            "windlass-tools",
+            "windlass-mcp",
+            "windlass-wire",
+            "windlass-http",
+            "windlass-core",
+            "windlass-args",
+        ],
     ),
     (
         "windlass-cli",

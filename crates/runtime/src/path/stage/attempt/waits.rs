@@ -8,6 +8,7 @@ use crate::path::stage::result;
 use crate::session::book::AttemptRemains;
 use crate::session::held::Held;
 use crate::session::notices::{NoticeKind, task_does};
+use crate::session::outgoing::WebhookKind;
 use crate::session::plugs::FollowUp;
 use crate::tools::registry::Registered;
 use std::sync::Arc;
@@ -121,6 +122,8 @@ pub(super) async fn wait_for_connection(
     let (provider, setup_url) = (provider.into(), setup_url.map(Into::into));
     let said = Unconnected { attempt, ran_us, parked, provider, setup_url };
     tell_of_wait(held, &said.provider);
+    let place = said.setup_url.as_deref().unwrap_or_default();
+    held.tell_webhooks(WebhookKind::Connection, &said.provider, place, wake_at);
     held.note(Fact::Unconnected(Box::new(said)))?;
     held.commit().await
 }

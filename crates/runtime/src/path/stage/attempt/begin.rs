@@ -1,0 +1,46 @@
+//! The moment before the tool runs: the policy, the clock, and a start that is taken back.
+
+use crate::api::error::Lost;
+use crate::session::ages::ClockPair;
+use crate::session::held::Held;
+use crate::session::permission::HeldPermit;
+use crate::session::turns::Turns;
+use crate::tools::registry::Registered;
+use windlass_core::call::{Begins, Fact, Start, Withheld};
+use windlass_core::ids::AttemptNo;
+
+/// Whether the attempt may begin under the policy as it is now, for which it may have waited; then what its result brings into
+/// its session is noted. Else the call is judged anew.
+pub(super) fn may_begin(held: &mut Held, tool: &Registered, start: Start) -> bool {
+    let is_judged = held.is_permitted(tool) || windlass_core::mutant::breaks("judged-once");
+    if start.begins != Begins::Resumed && !is_judged {
+        held.permit = HeldPermit::unjudged();
+        Turns::ran(held, held.on.rt.clock.elapsed_us());
+        return false;
+    }
+    let exposes = held.on.session.exposure.add(tool.origin);
+    if !exposes.is_empty() {
+        held.carry(exposes);
+    }
+    true
+}
+
+/// When the attempt begins, by the clock that never jumps: at its turn, unless it waited for something more. From here on a jump
+/// of the wall clock comes after the start, however long the attempt takes.
+pub(super) fn begin_clock(held: &Held, at_turn_us: Option<u64>) -> u64 {
+    let rt = &held.on.rt;
+    let seen = match at_turn_us {
+        Some(now_us) => ClockPair { now: held.now(), now_us },
+        None => ClockPair { now: rt.clock.now(), now_us: rt.clock.elapsed_us() },
+    };
+    rt.wheel.look_at(seen);
+    seen.now_us
+}
+
+/// Takes a start back that is recorded, before the tool has seen anything of it: the call is judged anew.
+pub(super) fn withhold(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
+    held.begin_stage();
+    Turns::ran(held, held.on.rt.clock.elapsed_us());
+    held.permit = HeldPermit::unjudged();
+    held.note(Fact::Withheld(Withheld { attempt }))
+}

@@ -1,0 +1,242 @@
+//! Ask the policy whether a call may run, and a person where the policy says so.
+
+use crate::api::error::{Lost, SessionError, chain};
+use crate::api::polling::caught;
+use crate::path::background;
+use crate::path::stage::attempt;
+use crate::path::stage::prepare;
+use crate::path::stage::result;
+use crate::path::stage::settle;
+use crate::session::arguments;
+use crate::session::held::Held;
+use crate::session::outgoing::WebhookKind;
+use crate::session::parking;
+use crate::session::permission::{AskedCall, HeldPermit, PendingAsk, SessionPermission, source_of};
+use crate::session::policy::CurrentPolicy;
+use crate::session::turns::Turns;
+use crate::tools::registry::Registered;
+use serde_json::Value;
+use std::sync::Arc;
+use windlass_args::canonical;
+use windlass_core::call::{
+    ApprovalAnswer, ApprovalAnswered, ApprovalAsked, Fact, JudgedCall, Parked, Permit, Reason, State,
+};
+use windlass_core::code::Code;
+use windlass_core::failure::Failure;
+use windlass_core::handle::{approval_id, content_hasher};
+use windlass_core::policy::{CallFacts, Judgement, Ruling};
+use windlass_core::time::Timestamp;
+use windlass_core::tool::Digest;
+
+/// Finds out whether the call may run, and notes which rules decided.
+pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
+    match attempt::pin(held).await? {
+        attempt::Pinned::Tool(tool) => judge(held, &tool).await,
+        attempt::Pinned::Again => prepare::note(held).await,
+        attempt::Pinned::Missing if held.call.open_approval().is_some() => {
+            go_on_waiting(held);
+            Ok(())
+        }
+        attempt::Pinned::Accepted | attempt::Pinned::Missing => Ok(()),
+    }
+}
+
+async fn judge(held: &mut Held, tool: &Arc<Registered>) -> Result<(), Lost> {
+    let stamp = held.on.rt.policy.stamp();
+    if stamp == 0 && !tool.asks && !matches!(held.call.state, State::AwaitingApproval { .. }) {
+        held.permit = HeldPermit::judged(Permit::Granted, stamp);
+        return Ok(());
+    }
+    let args = match arguments::take(held) {
+        Ok(args) => args,
+        Err(failure) => return settle::refused(held, failure),
+    };
+    let policy = held.on.rt.policy.current();
+    let found = find(held, tool, &args.value, &policy).await;
+    held.parsed = Some(Ok(args));
+    match found {
+        Ok(PolicyFinding::Allowed(judged)) => {
+            // One that waited for an approval goes on because of this.
+            let waits = matches!(held.call.state, State::AwaitingApproval { .. });
+            if waits || (!judged.by.is_empty() && !is_known(held, &judged)) {
+                held.note(Fact::Judged(Box::new(judged)))?;
+            }
+            held.permit = HeldPermit::judged(Permit::Granted, stamp);
+            Ok(())
+        }
+        Ok(PolicyFinding::Denied(judged)) => {
+            background::refuse_start(held)?;
+            held.note(Fact::Judged(Box::new(judged)))?;
+            held.permit = HeldPermit::judged(Permit::Denied, stamp);
+            Ok(())
+        }
+        Ok(PolicyFinding::Asks(ask)) => {
+            let asked = held.call.open_approval().is_some_and(|asked| asked.digest == ask.digest);
+            let permit = if asked { Permit::Asked } else { Permit::Asks };
+            held.permit = HeldPermit::judged(permit, stamp).asking(ask);
+            Ok(())
+        }
+        Err(Unjudged::Lost(lost)) => Err(lost),
+        Err(Unjudged::Refused(failure)) => settle::refused(held, failure),
+    }
+}
+
+/// The call waits for an approval, and its tool is not there: it goes on waiting.
+fn go_on_waiting(held: &mut Held) {
+    let stamp = held.on.rt.policy.stamp();
+    held.permit = HeldPermit::judged(Permit::Asked, stamp);
+    held.tool_search = windlass_core::call::ToolSearch::NotMissed;
+}
+
+/// The finding of the policy about a call.
+enum PolicyFinding {
+    Allowed(JudgedCall),
+    Denied(JudgedCall),
+    Asks(Box<PendingAsk>),
+}
+
+/// Why a call cannot be judged.
+enum Unjudged {
+    Lost(Lost),
+    Refused(Box<Failure>),
+}
+
+async fn find(
+    held: &Held,
+    tool: &Arc<Registered>,
+    args: &Value,
+    policy: &CurrentPolicy,
+) -> Result<PolicyFinding, Unjudged> {
+    let session = &held.on.session;
+    let unread = |error: SessionError| {
+        if let SessionError::Lost(lost) = error {
+            return Unjudged::Lost(lost);
+        }
+        let what = format!("the permission of a call cannot be decided: {}", chain(&error));
+        Unjudged::Refused(Box::new(result::internal(held, Code::Internal, what)))
+    };
+    let known = session.slots.of::<SessionPermission>();
+    let labels = session.labels(&held.on.rt, &known).await.map_err(unread)?;
+    let exposure = session.exposure_now(&held.on.rt, &known).await.map_err(unread)?;
+    let place = held.place();
+    let principal = place.principal();
+    let tool_asks = tool.asks_about(args);
+    let call = CallFacts { principal, labels, turn: place.turn(), args, exposure, tool_asks };
+    let judgement = policy.judge(tool, &call);
+    let judged = |allowed: bool| JudgedCall {
+        allowed,
+        policy: policy.version,
+        by: judgement.by.iter().map(|by| by.to_string().into()).collect(),
+        reason: judgement.reason.as_deref().map(Into::into),
+    };
+    match judgement.ruling {
+        Ruling::Allow => return Ok(PolicyFinding::Allowed(judged(true))),
+        Ruling::Deny => return Ok(PolicyFinding::Denied(judged(false))),
+        Ruling::Ask => {}
+    }
+    let frame = frame(held, tool, &judgement).await.map_err(Unjudged::Refused)?;
+    let digest = digest(held, &frame, args);
+    let is_own = judgement.four_eyes
+        && held.call.approved_by().is_some_and(|by| Some(&**by) == principal)
+        && !windlass_core::mutant::breaks("two-eyes");
+    if held.call.covers(&digest, &frame) && !is_own {
+        let by = Vec::new();
+        return Ok(PolicyFinding::Allowed(JudgedCall { by, ..judged(true) }));
+    }
+    let asked =
+        AskedCall { principal, contract: &tool.contract, judgement: &judgement, args, now: held.now() };
+    if let Some(id) = session.remembered_for(&held.on.rt, &asked).await.map_err(unread)? {
+        let by = vec![format!("remembered {id}").into()];
+        return Ok(PolicyFinding::Allowed(JudgedCall { by, ..judged(true) }));
+    }
+    Ok(PolicyFinding::Asks(Box::new(PendingAsk { digest, frame, policy: policy.version, judgement })))
+}
+
+/// Whether the record says so already.
+fn is_known(held: &Held, judged: &JudgedCall) -> bool {
+    held.call.permission.as_deref().and_then(|known| known.judged.as_ref()) == Some(judged)
+}
+
+/// The digest of everything that an approval of the call covers. It is keyed, so that nobody can guess arguments by it.
+fn digest(held: &Held, frame: &Digest, args: &Value) -> Digest {
+    let mut hasher = content_hasher(held.on.rt.store.secret());
+    hasher.update(b"approved arguments");
+    hasher.update(&frame.0);
+    hasher.update(canonical::text(args).as_bytes());
+    Digest(*hasher.finalize().as_bytes())
+}
+
+/// The digest of all of that but the arguments.
+async fn frame(held: &Held, tool: &Arc<Registered>, judgement: &Judgement) -> Result<Digest, Box<Failure>> {
+    let bound = match caught(|| tool.tool.bound()) {
+        Ok(Some(bound)) => bound.await.map_err(|error| Box::new(result::failure(held, error)))?,
+        Ok(None) => Vec::new(),
+        Err(panic) => return Err(Box::new(result::internal(held, Code::ToolPanicked, panic))),
+    };
+    let mut hasher = content_hasher(held.on.rt.store.secret());
+    let mut field = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
+    field(b"approval");
+    field(held.on.session.name.as_bytes());
+    field(held.place().principal().unwrap_or_default().as_bytes());
+    field(&held.id.packed().to_le_bytes());
+    field(&tool.contract.0);
+    for by in &judgement.by {
+        field(source_of(by).as_bytes());
+    }
+    field(&bound);
+    Ok(Digest(*hasher.finalize().as_bytes()))
+}
+
+/// Records that a person is asked, and parks the call until they have answered. It is returned if it must be judged first.
+pub(crate) async fn ask(mut held: Box<Held>) -> Result<Option<Box<Held>>, Lost> {
+    let rt = held.on.rt.clone();
+    let Some(ask) = held.permit.ask.take() else {
+        held.permit = HeldPermit::unjudged();
+        return Ok(Some(held));
+    };
+    let stamp = rt.policy.stamp();
+    // Before it is recorded that it waits: whoever comes after it must find it in its place.
+    Turns::release_room(&mut held, rt.clock.elapsed_us());
+    let PendingAsk { digest, frame, policy, judgement } = *ask;
+    let length_us = judgement.expires_ms.unwrap_or(rt.limits.approval_ms).saturating_mul(1_000);
+    let wake_at = Timestamp(held.now().0.saturating_add(i64::try_from(length_us).unwrap_or(i64::MAX)));
+    let parked = Parked { reason: Reason::Approval, wake_at, length_us };
+    // What it waits for next is another wait.
+    held.past.clock.parked_us = None;
+    let asked = ApprovalAsked {
+        number: held.call.next_approval(),
+        digest,
+        frame,
+        policy,
+        by: judgement.by.iter().map(|by| by.to_string().into()).collect(),
+        sources: judgement.by.iter().map(|by| source_of(by).into()).collect(),
+        reason: judgement.reason.as_deref().map(Into::into),
+        parked,
+        four_eyes: judgement.four_eyes,
+        untrusted: judgement.untrusted,
+        allows_on_expiry: judgement.on_expiry == Ruling::Allow,
+    };
+    let id = approval_id(rt.store.secret(), held.id, asked.number);
+    let reason = asked.reason.clone().unwrap_or_default();
+    held.note(Fact::ApprovalAsked(Box::new(asked)))?;
+    held.tell_webhooks(WebhookKind::Approval, &id, &reason, wake_at);
+    held.commit().await?;
+    let (id, session) = (held.id, held.on.session.clone());
+    parking::until(held, parked);
+    // A policy that came before it was parked did not find it.
+    if rt.policy.stamp() != stamp {
+        session.wake(&rt, id);
+    }
+    Ok(None)
+}
+
+/// Nobody has answered in time, and the rules that asked let the call run then.
+pub(crate) fn approve_by_default(held: &mut Held) -> Result<(), Lost> {
+    let Some(asked) = held.call.open_approval() else { return Ok(()) };
+    let answer = ApprovalAnswer::Approved { digest: asked.digest, args: None };
+    let answered = ApprovalAnswered { number: asked.number, answer, by: None, remembered: None };
+    held.note(Fact::ApprovalAnswered(Box::new(answered)))
+}

@@ -1,0 +1,258 @@
+//! The permission of calls, as the owner of their session knows it: what was remembered, and what its calls have read.
+
+use crate::api::error::SessionError;
+use crate::api::locks::{LockRank, OrderedMutex};
+use crate::session::held::Held;
+use crate::session::inner::Inner;
+use crate::session::owner::Session;
+use crate::session::principal::ABOUT;
+use crate::tools::registry::Registered;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use tokio::sync::OnceCell;
+use windlass_args::canonical;
+use windlass_core::call::Permit;
+use windlass_core::policy::{DecidedBy, Exposure, Judgement};
+use windlass_core::time::Timestamp;
+use windlass_core::tool::{Digest, Origin};
+use windlass_store::{RecordPage, Row, Space};
+
+/// The finding of the policy about a call in somebody's hands.
+#[derive(Default)]
+pub(crate) struct HeldPermit {
+    pub(crate) permit: Permit,
+    /// The stamp of the policy that it was judged by; `None` if nobody asked.
+    judged: Option<u64>,
+    /// The question to put to a person.
+    pub(crate) ask: Option<Box<PendingAsk>>,
+}
+
+/// A question to a person that is not recorded yet.
+pub(crate) struct PendingAsk {
+    pub(crate) digest: Digest,
+    /// The digest of all but the arguments.
+    pub(crate) frame: Digest,
+    pub(crate) policy: u64,
+    pub(crate) judgement: Judgement,
+}
+
+impl HeldPermit {
+    /// The call must be judged before it acts.
+    pub(crate) fn unjudged() -> HeldPermit {
+        HeldPermit { permit: Permit::Unjudged, ..HeldPermit::default() }
+    }
+
+    /// The call was judged by the policy of this stamp.
+    pub(crate) fn judged(permit: Permit, stamp: u64) -> HeldPermit {
+        HeldPermit { permit, judged: Some(stamp), ask: None }
+    }
+
+    /// This finding, with the question to put to a person.
+    pub(crate) fn asking(self, ask: Box<PendingAsk>) -> HeldPermit {
+        HeldPermit { ask: Some(ask), ..self }
+    }
+}
+
+impl Held {
+    /// Whether the call may act with this tool under the policy as it is now. Most runtimes have none, and most tools ask nobody.
+    #[inline]
+    pub(crate) fn is_permitted(&self, tool: &Registered) -> bool {
+        let stamp = self.on.rt.policy.stamp();
+        let granted = self.permit.permit == Permit::Granted;
+        granted && ((stamp == 0 && !tool.asks) || self.permit.judged == Some(stamp))
+    }
+}
+
+/// The kinds of content that a session's calls have brought into it, as far as this owner has recorded it.
+#[derive(Default)]
+pub(crate) struct ExposureRecord(AtomicU8);
+
+const PRIVATE: u8 = 1;
+const UNTRUSTED: u8 = 2;
+
+/// The keys in [`Space::About`] by which a session is known to have read private data, or content of strangers.
+const EXPOSED: [(u8, &str); 2] = [(PRIVATE, "exposed_private"), (UNTRUSTED, "exposed_untrusted")];
+
+impl ExposureRecord {
+    /// A call of this origin runs: the rows to write with its next commit, if that is news.
+    #[inline]
+    pub(crate) fn add(&self, origin: Origin) -> Vec<Row> {
+        let brings = u8::from(origin.is_private()) | u8::from(origin.is_untrusted()) << 1;
+        let known = self.0.load(Ordering::Relaxed);
+        if known & brings == brings { Vec::new() } else { self.note(brings) }
+    }
+
+    #[cold]
+    fn note(&self, brings: u8) -> Vec<Row> {
+        let known = self.0.fetch_or(brings, Ordering::Relaxed);
+        let news = EXPOSED.into_iter().filter(|(bit, _)| brings & !known & bit != 0);
+        news.map(|(_, key)| Row::Put { space: Space::About, key: key.to_string(), value: Arc::from([1]) })
+            .collect()
+    }
+
+    fn now(&self) -> Exposure {
+        let known = self.0.load(Ordering::Relaxed);
+        Exposure { private: known & PRIVATE != 0, untrusted: known & UNTRUSTED != 0 }
+    }
+}
+
+/// The records of a session that its calls are judged by, read at the first use.
+#[derive(Default)]
+pub(crate) struct SessionPermission {
+    labels: OnceCell<BTreeMap<String, String>>,
+    exposure: OnceCell<Exposure>,
+    remembered: OnceCell<RememberedAnswers>,
+}
+
+type RememberedAnswers = OrderedMutex<Vec<Remembered>, { LockRank::Remembered as u8 }>;
+
+/// An answer that a person wants to be given again, for calls of the same kind in this session. It is no rule of the policy: it
+/// never answers where the policy denies, where four eyes are asked for, or because of untrusted content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remembered {
+    /// Its id.
+    pub id: String,
+    /// The principal whose calls it is about.
+    pub principal: Option<String>,
+    /// The tool.
+    pub tool: String,
+    /// The contract of the tool, in hexadecimal digits.
+    pub contract: String,
+    /// The sources of the question it answers, as digests of rules.
+    pub rules: Vec<String>,
+    /// The arguments that a call must have: each JSON pointer with the canonical text of its value, `null` if there is none.
+    pub args: BTreeMap<String, Option<String>>,
+    /// Until when, in microseconds since 1970; `None` as long as the session is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<i64>,
+    /// The principal that approved.
+    pub by: String,
+    /// When, in microseconds since 1970.
+    pub at: i64,
+}
+
+/// A call that an answer may have been remembered for.
+pub(crate) struct AskedCall<'a> {
+    pub(crate) principal: Option<&'a str>,
+    pub(crate) contract: &'a Digest,
+    pub(crate) judgement: &'a Judgement,
+    pub(crate) args: &'a Value,
+    pub(crate) now: Timestamp,
+}
+
+impl Remembered {
+    fn answers(&self, call: &AskedCall<'_>) -> bool {
+        let Judgement { four_eyes, untrusted, by, .. } = call.judgement;
+        let is_known = |by: &DecidedBy| self.rules.contains(&source_of(by));
+        let fits = |(pointer, text): (&String, &Option<String>)| argument(call.args, pointer) == *text;
+        !four_eyes
+            && !untrusted
+            && self.principal.as_deref() == call.principal
+            && self.contract == call.contract.whole()
+            && self.expires_at.is_none_or(|until| call.now.0 < until)
+            && by.iter().all(is_known)
+            && self.args.iter().all(fits)
+    }
+}
+
+/// The canonical text of an argument, if there is one.
+pub(crate) fn argument(args: &Value, pointer: &str) -> Option<String> {
+    args.pointer(pointer).map(canonical::text)
+}
+
+/// The source of a ruling, as it is remembered: another rule of the same name is another source.
+pub(crate) fn source_of(by: &DecidedBy) -> String {
+    match by {
+        DecidedBy::Rule { digest, .. } => digest.whole(),
+        DecidedBy::Tool | DecidedBy::Default | DecidedBy::Broken => by.to_string(),
+    }
+}
+
+impl Session {
+    /// The labels of the session.
+    pub(crate) async fn labels<'a>(
+        &self,
+        rt: &Inner,
+        known: &'a SessionPermission,
+    ) -> Result<&'a BTreeMap<String, String>, SessionError> {
+        /// The part of a session's settings that rules look at.
+        #[derive(Default, Deserialize)]
+        struct Labelled {
+            #[serde(default)]
+            labels: BTreeMap<String, String>,
+        }
+        let read = async || {
+            let about = rt.store.record(Space::About.of(self.lane.session()), ABOUT).await?;
+            let about = about.and_then(|record| serde_json::from_slice::<Labelled>(&record.value).ok());
+            Ok::<_, SessionError>(about.unwrap_or_default().labels)
+        };
+        known.labels.get_or_try_init(read).await
+    }
+
+    /// The kinds of content that its calls have read, also under earlier owners.
+    pub(crate) async fn exposure_now(
+        &self,
+        rt: &Inner,
+        known: &SessionPermission,
+    ) -> Result<Exposure, SessionError> {
+        let read = async || {
+            let shelf = Space::About.of(self.lane.session());
+            let mut found = Exposure::default();
+            for (bit, key) in EXPOSED {
+                let is_there = rt.store.record(shelf, key).await?.is_some();
+                found.private |= is_there && bit == PRIVATE;
+                found.untrusted |= is_there && bit == UNTRUSTED;
+            }
+            Ok::<_, SessionError>(found)
+        };
+        let (before, here) = (known.exposure.get_or_try_init(read).await?, self.exposure.now());
+        Ok(Exposure {
+            private: before.private || here.private,
+            untrusted: before.untrusted || here.untrusted,
+        })
+    }
+
+    /// The remembered answer to a question, if there is one.
+    pub(crate) async fn remembered_for(
+        &self,
+        rt: &Inner,
+        call: &AskedCall<'_>,
+    ) -> Result<Option<Arc<str>>, SessionError> {
+        let known = self.slots.of::<SessionPermission>();
+        let remembered = self.remembered(rt, &known).await?.lock();
+        let found = remembered.iter().find(|remembered| remembered.answers(call));
+        Ok(found.map(|remembered| remembered.id.as_str().into()))
+    }
+
+    async fn remembered<'a>(
+        &self,
+        rt: &Inner,
+        known: &'a SessionPermission,
+    ) -> Result<&'a RememberedAnswers, SessionError> {
+        let read = async || {
+            let (shelf, limit) = (Space::Remembered.of(self.lane.session()), rt.limits.remembered_max);
+            let page = RecordPage { shelf, after: None, limit, prefix: "" };
+            let records = rt.store.records(page).await?;
+            let read = |record: &windlass_store::StoredRecord| serde_json::from_slice(&record.value).ok();
+            Ok::<_, SessionError>(OrderedMutex::new(records.iter().filter_map(read).collect()))
+        };
+        known.remembered.get_or_try_init(read).await
+    }
+
+    /// An answer is remembered from now on; the caller writes its row.
+    pub(crate) fn remember(&self, remembered: Remembered) {
+        if let Some(known) = self.slots.of::<SessionPermission>().remembered.get() {
+            known.lock().push(remembered);
+        }
+    }
+
+    /// An answer is not remembered any more; the caller removes its row.
+    pub(crate) fn forget_remembered(&self, id: &str) {
+        if let Some(known) = self.slots.of::<SessionPermission>().remembered.get() {
+            known.lock().retain(|remembered| remembered.id != id);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! `run_command`: runs a command in the session's folder, in a sandbox. Only there where the configuration asks for it.
+
+use crate::command::{
+    CapturedOutput, CommandEnd, CommandResult, EXIT_SAFE, FollowedCommand, Invocation, end_earlier_attempts,
+    failure, killed_for,
+};
+use crate::launcher::Launcher;
+use crate::sandbox::{ProgramChoice, SANDBOX_REFUSAL, Sandbox};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::path::{Component, Path, PathBuf};
+use windlass::error::FailureClass;
+use windlass::outcome::Part;
+use windlass::tool::{Claims, Hints, Need, PrepareCx, PrepareFuture, Prepared, ToolSource};
+use windlass::{Cx, Deadlines, EffectClass, Flags, Limits, Output, Tool, ToolError, ToolFuture, ToolSpec};
+
+/// A tool that runs the commands of a model.
+#[derive(Clone, Debug)]
+pub struct RunCommand {
+    /// How commands are started.
+    pub launcher: Launcher,
+    /// The sandbox they run in.
+    pub sandbox: Sandbox,
+}
+
+#[derive(Deserialize)]
+struct RunCommandArgs {
+    argv: Vec<String>,
+    #[serde(default)]
+    cwd: String,
+    #[serde(default)]
+    stdin: String,
+    #[serde(default)]
+    read_only: bool,
+}
+
+/// The name under which calls claim all files of their session.
+const ALL_FILES: &str = "file:";
+/// How long a caller waits for a command until it continues as a task.
+const INLINE_MS: u64 = 30_000;
+/// How long a command may run.
+const ATTEMPT_MS: u64 = 600_000;
+
+impl Tool for RunCommand {
+    fn spec(&self) -> ToolSpec {
+        let network = self.sandbox.profile().network;
+        let reach = if network { "It may use the network." } else { "It has no network." };
+        ToolSpec {
+            name: "run_command".into(),
+            title: "Run a command".into(),
+            description: format!(
+                "Runs a program with its arguments in the session's folder and returns its exit code and output. There is no shell: for \
+                 pipes and wildcards run [\"sh\", \"-c\", \"...\"]. The command runs in a sandbox: it sees the programs of the system, and \
+                 can change only files of the session's folder and temporary files in $TMPDIR. {reach} An exit code above 128 means that \
+                 signal code - 128 ended it."
+            ),
+            input_schema: Some(input_schema()),
+            output_schema: Some(json!({
+                "type": "object",
+                "properties": {
+                    "exit_code": { "type": "integer" },
+                    "stdout": { "type": ["string", "null"] },
+                    "stderr": { "type": ["string", "null"] },
+                },
+                "required": ["exit_code", "stdout", "stderr"],
+            })),
+            class: Some(EffectClass::Once),
+            hints: Hints {
+                read_only: Some(false),
+                destructive: Some(true),
+                open_world: Some(network),
+                long_running: Some(true),
+                ingests_untrusted: Some(network),
+                sends_out: Some(network),
+                ..Hints::default()
+            },
+            flags: Flags { background: true, ..Flags::default() },
+            claims: Some(vec![format!("write {ALL_FILES}")]),
+            deadlines: Deadlines { attempt_ms: Some(ATTEMPT_MS), ..Deadlines::default() },
+            inline_ms: Some(INLINE_MS),
+            needs: vec![Need::Files],
+            source: ToolSource::BuiltIn,
+            ..ToolSpec::default()
+        }
+    }
+
+    /// A command that only reads holds up no other reader.
+    fn claims(&self, args: &Value) -> Option<Result<Claims, ToolError>> {
+        let only_reads = args.get("read_only").and_then(Value::as_bool) == Some(true);
+        only_reads.then(|| {
+            let claims = Claims::parse([format!("read {ALL_FILES}").as_str()], &Limits::default().call());
+            claims.map_err(|error| ToolError::internal(error.to_string()))
+        })
+    }
+
+    /// Records the rules of the sandbox with the call.
+    fn prepare<'a>(&'a self, args: &'a Value, _cx: &'a PrepareCx<'a>) -> Option<PrepareFuture<'a>> {
+        Some(Box::pin(async move {
+            let args: RunCommandArgs = crate::small::parse(args.clone())?;
+            checked(&args)?;
+            self.sandbox.rules(args.read_only).await.map(Prepared::Payload)
+        }))
+    }
+
+    fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move {
+            let args: RunCommandArgs = crate::small::parse(args)?;
+            let cwd = checked(&args)?;
+            if cx.attempt().0 > 1 {
+                end_earlier_attempts(cx).await?;
+            }
+            let words = args.argv.iter().map(Into::into).collect();
+            let (call, stdin) = (cx.handle().to_string(), args.stdin.into_bytes());
+            let env = vec![("WINDLASS_SESSION".into(), cx.session().into())];
+            let invocation = Invocation { call, words, env, cwd, stdin };
+            let (invocation, run) = self.sandbox.enter(invocation, ProgramChoice::Caller, cx).await?;
+            let command = FollowedCommand {
+                launcher: &self.launcher,
+                invocation,
+                sandbox: Some(run),
+                has_events: false,
+                captures_stderr: true,
+            };
+            let done = Box::pin(command.follow(cx)).await?;
+            Box::pin(answer(done, cx)).await
+        })
+    }
+}
+
+fn input_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "argv": {
+                "type": "array",
+                "items": { "type": "string", "pattern": "^[^\\u0000]*$" },
+                "minItems": 1,
+                "maxItems": 1_000,
+                "description": "The program and its arguments, each a string of its own.",
+            },
+            "cwd": {
+                "type": "string",
+                "description": "The folder to run in, relative to the session's folder; default the session's folder itself.",
+            },
+            "stdin": { "type": "string", "description": "The text on its standard input; default none." },
+            "read_only": {
+                "type": "boolean",
+                "default": false,
+                "description": "True if the command changes no file of the session: then it cannot, and other calls can read files \
+                    while it runs.",
+            },
+        },
+        "required": ["argv"],
+        "additionalProperties": false,
+    })
+}
+
+/// The folder to run in, relative to the session's.
+fn checked(args: &RunCommandArgs) -> Result<PathBuf, ToolError> {
+    let refused = |message: String| {
+        Err(ToolError {
+            class: FailureClass::InvalidRequest,
+            did_not_happen: true,
+            ..ToolError::new(message)
+        })
+    };
+    if args.argv.first().is_none_or(String::is_empty) {
+        return refused("argv must begin with the program".to_string());
+    }
+    let cwd = Path::new(&args.cwd);
+    if cwd.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))
+        || args.cwd.contains('\0')
+    {
+        return refused(format!(
+            "cwd is {:?}, and must be a folder below the session's folder, without ..",
+            args.cwd
+        ));
+    }
+    Ok(cwd.to_path_buf())
+}
+
+async fn answer(done: CommandResult, cx: &Cx) -> Result<Output, ToolError> {
+    if done.was_stopped() {
+        return Err(ToolError::stopped());
+    }
+    if let Some(what) = &done.exceeded {
+        return Err(ToolError {
+            tool_code: Some("sandbox_limit".into()),
+            ..ToolError::new(killed_for(what))
+        });
+    }
+    let exit_code = match done.ended.end {
+        CommandEnd::Exited(EXIT_SAFE) => match refusal(&done) {
+            Some(error) => return Err(error),
+            None => EXIT_SAFE,
+        },
+        CommandEnd::Exited(code) => code,
+        CommandEnd::Signalled(signal) => 128 + signal,
+        CommandEnd::NotStarted(_) | CommandEnd::Lost => {
+            let error = failure(&done.ended, &done.stdout.held, &cx.scrubber());
+            return Err(error.unwrap_or_else(|| ToolError::internal("the command did not end")));
+        }
+    };
+    let mut parts = Vec::new();
+    let stdout = shown(done.stdout, "stdout", &mut parts, cx).await?;
+    let stderr = match done.stderr {
+        Some(stderr) => shown(stderr, "stderr", &mut parts, cx).await?,
+        None => Value::Null,
+    };
+    let value = json!({ "exit_code": exit_code, "stdout": stdout, "stderr": stderr });
+    Ok(Output { value, parts, ..Output::default() })
+}
+
+/// The text of an output, or null if it is a part of the answer: bytes that are no text, or more than fit in memory.
+async fn shown(
+    output: CapturedOutput,
+    name: &str,
+    parts: &mut Vec<Part>,
+    cx: &Cx,
+) -> Result<Value, ToolError> {
+    let CapturedOutput { held, mut kept } = output;
+    let media_type = held.media_type().to_string();
+    match held.into_bytes().map(String::from_utf8) {
+        Some(Ok(text)) => return Ok(text.into()),
+        Some(Err(error)) => kept.get_or_insert_with(|| cx.keep()).write(error.as_bytes()).await?,
+        None => {}
+    }
+    if let Some(kept) = kept {
+        let kept = kept.finish(&media_type).await?;
+        parts.push(match Part::is_image(&media_type) {
+            true => Part::KeptImage { kept, media_type },
+            false => Part::File { kept, media_type, name: name.into() },
+        });
+    }
+    Ok(Value::Null)
+}
+
+/// The reason why the command was not started, if it was not.
+fn refusal(done: &CommandResult) -> Option<ToolError> {
+    let said = done.ended.stderr.clone().text();
+    let why = said.strip_prefix(SANDBOX_REFUSAL)?;
+    let message = format!("The command did not run, and nothing happened: {why}.");
+    Some(ToolError { did_not_happen: true, tool_code: Some("not_started".into()), ..ToolError::new(message) })
+}
