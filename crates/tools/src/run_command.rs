@@ -1,8 +1,8 @@
 //! `run_command`: runs a command in the session's folder, in a sandbox. Only there where the configuration asks for it.
 
 use crate::command::{
-    CapturedOutput, CommandEnd, CommandResult, EXIT_SAFE, FollowedCommand, Invocation, end_earlier_attempts,
-    failure, killed_for,
+    ApprovedProgram, BoundCommand, CapturedOutput, CommandEnd, CommandFiles, CommandResult, EXIT_SAFE,
+    FilledWord, FollowedCommand, Invocation, ProgramFile, end_earlier_attempts, failure, killed_for,
 };
 use crate::launcher::Launcher;
 use crate::sandbox::{ProgramChoice, SANDBOX_REFUSAL, Sandbox};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::path::{Component, Path, PathBuf};
 use windlass::error::FailureClass;
 use windlass::outcome::Part;
-use windlass::tool::{Claims, Hints, Need, PrepareCx, PrepareFuture, Prepared, ToolSource};
+use windlass::tool::{BoundFuture, Claims, Hints, Need, PrepareCx, PrepareFuture, Prepared, ToolSource};
 use windlass::{Cx, Deadlines, EffectClass, Flags, Limits, Output, Tool, ToolError, ToolFuture, ToolSpec};
 
 /// A tool that runs the commands of a model.
@@ -102,6 +102,18 @@ impl Tool for RunCommand {
         }))
     }
 
+    /// The bytes of the files of the session that its words name.
+    fn bound<'a>(&'a self, args: &'a Value, cx: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
+        Some(Box::pin(async move {
+            let args: RunCommandArgs = crate::small::parse(args.clone())?;
+            let files = CommandFiles::Session { files: cx.files()?, cwd: checked(&args)? };
+            let words =
+                args.argv.iter().map(|word| FilledWord { text: word.into(), is_fixed: false }).collect();
+            let declared = json!({ "sandbox": self.sandbox.profile() }).to_string();
+            BoundCommand { declared, words, files }.read().await
+        }))
+    }
+
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
         Box::pin(async move {
             let args: RunCommandArgs = crate::small::parse(args)?;
@@ -112,7 +124,9 @@ impl Tool for RunCommand {
             let words = args.argv.iter().map(Into::into).collect();
             let (call, stdin) = (cx.handle().to_string(), args.stdin.into_bytes());
             let env = vec![("WINDLASS_SESSION".into(), cx.session().into())];
-            let invocation = Invocation { call, words, env, cwd, stdin };
+            let approved = cx.approved::<ApprovedProgram>();
+            let program_file = approved.as_deref().map(ProgramFile::of);
+            let invocation = Invocation { call, words, program_file, env, cwd, stdin };
             let (invocation, run) = self.sandbox.enter(invocation, ProgramChoice::Caller, cx).await?;
             let command = FollowedCommand {
                 launcher: &self.launcher,

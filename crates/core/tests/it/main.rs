@@ -14,6 +14,7 @@ mod damaged;
 mod deadline;
 mod entry;
 mod loops;
+mod opened;
 mod operation;
 mod permission;
 mod plan;

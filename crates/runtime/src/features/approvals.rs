@@ -102,7 +102,7 @@ impl Runtime {
             let session = self.0.session(session).await?;
             let row = Row::Remove { space: Space::Remembered, key: id.to_string() };
             // In this order: an answer that is acknowledged as forgotten is never given again.
-            session.forget_remembered(id);
+            session.forget_remembered(&self.0, id).await?;
             session.lane.commit_rows(vec![row]).await?;
         }
         Ok(is_there)

@@ -1,7 +1,7 @@
 //! Approvals: a person decides whether a call runs, and exactly what was approved runs, once.
 
 use crate::rig::{Count, batch, call, config, echo, memory, n, reopen, run, spec, sqlite, states, waits_for};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use windlass::error::AskError;
 use windlass::inspect::{WaitingCall, WaitingKind};
 use windlass::policy::ApprovalRule;
 use windlass::sessions::SessionOpening;
-use windlass::tool::BoundFuture;
+use windlass::tool::{BoundContent, BoundFuture, PrepareCx};
 use windlass::{
     BatchRequest, Config, Cx, EffectClass, Limits, Runtime, Submitted, Tool, ToolFuture, ToolSpec,
 };
@@ -256,14 +256,16 @@ impl Tool for Bound {
         self.spec.clone()
     }
 
-    fn run<'a>(&'a self, args: serde_json::Value, _: &'a Cx) -> ToolFuture<'a> {
+    fn run<'a>(&'a self, args: Value, _: &'a Cx) -> ToolFuture<'a> {
         self.count.up();
         Box::pin(async move { Ok(args.into()) })
     }
 
-    fn bound(&self) -> Option<BoundFuture<'_>> {
+    fn bound<'a>(&'a self, _: &'a Value, _: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
         let content = self.content.load(Ordering::SeqCst);
-        Some(Box::pin(async move { Ok(content.to_le_bytes().to_vec()) }))
+        let held: Arc<dyn std::any::Any + Send + Sync> = Arc::new(content);
+        let fixed = content.to_le_bytes().to_vec();
+        Some(Box::pin(async move { Ok(BoundContent { fixed, held: Some(held), ..BoundContent::default() }) }))
     }
 }
 

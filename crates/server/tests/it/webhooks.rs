@@ -6,10 +6,11 @@ mod waits;
 use receiver::{Receiver, Reply};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use windlass::error::WebhookError;
+use windlass::secrets::{SecretKey, SecretKeySource};
 use windlass::sessions::SessionOpening;
 use windlass::store::memory::MemoryStore;
 use windlass::store::{Space, Store};
@@ -29,7 +30,10 @@ pub fn quick() -> Limits {
 }
 
 pub fn config(store: impl Store) -> Config {
-    Config { limits: quick(), webhooks: Some(Arc::new(WebhookClient::default())), ..Config::new(store) }
+    // The same one after a restart.
+    static KEY: LazyLock<SecretKey> = LazyLock::new(|| SecretKey::random().expect("a key"));
+    let webhooks = Some(Arc::new(WebhookClient::default()) as Arc<_>);
+    Config { limits: quick(), webhooks, secret_key: SecretKeySource::Key(KEY.clone()), ..Config::new(store) }
 }
 
 pub fn in_memory() -> Runtime {

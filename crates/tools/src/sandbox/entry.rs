@@ -149,6 +149,7 @@ fn enter(
         scratch: scratch.path().to_path_buf(),
         cwd,
         program_is_fixed,
+        program_file: invocation.program_file,
     };
     let mut words: Vec<OsString> =
         vec![launcher.program.clone().into(), SANDBOX_ARG.into(), serde_json::to_string(&order)?.into()];
@@ -158,7 +159,7 @@ fn enter(
         vec![("HOME".into(), folder.clone().into()), ("TMPDIR".into(), temporary.into())];
     env.extend(invocation.env);
     let run = SandboxedRun { scratch: Some(scratch), profile };
-    Ok((Invocation { words, env, cwd: folder, ..invocation }, run))
+    Ok((Invocation { words, program_file: None, env, cwd: folder, ..invocation }, run))
 }
 
 /// A command that runs in a sandbox. Dropping it removes its temporary files.

@@ -1,6 +1,7 @@
 //! Commands, their trees and their declarations, against real processes.
 #![expect(clippy::expect_used, reason = "a test that cannot go on says why and ends")]
 
+mod approved;
 mod attempts;
 mod command;
 mod declared;

@@ -6,14 +6,14 @@
 
 use super::gate::{WebhookGate, backoff_us};
 use super::kept::{self, KeptFailure, KeptWebhook, WebhookNews};
-use super::{WebhookState, body, post};
+use super::{DeliveryBody, WebhookState, body, post};
 use crate::api::error::{SessionError, chain};
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::inner::Inner;
 use crate::session::outgoing::{Outgoing, OutgoingPost, post_key, read_key};
 use crate::session::owner::Session;
 use crate::session::wheel::{Alarm, WakeTime, Wheel};
-use crate::tools::transport::{WebhookFuture, WebhookPost, WebhookReply};
+use crate::tools::transport::{WebhookFuture, WebhookPost, WebhookReply, WebhookTransport};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -444,15 +444,24 @@ async fn deliver_due(weak: &Weak<Inner>, route: &DeliveryRoute) -> Result<Option
             return Ok(None);
         };
         let body = body::of(&rt, &session, &due.event, &due.row).await?;
-        let sent: WebhookPost = post(&rt, &due.kept, &due.event, body);
+        let message = DeliveryBody { event: &due.event, body };
+        let signed = post(&rt, &route.hook, &due.kept, message);
         drop((rt, session));
-        let within = sent.within;
-        let said = match tokio::time::timeout(within + TRANSPORT_GRACE, answer(transport.post(sent))).await {
-            Ok(said) => said,
-            Err(_) => Err(format!("there was no answer within {} ms", within.as_millis())),
+        let said = match signed {
+            Ok(sent) => exchange(&*transport, sent).await,
+            Err(error) => Err(error.to_string()),
         };
         let Some(rt) = weak.upgrade() else { return Ok(None) };
         settle(&rt, route, &gate, *due, said).await?;
+    }
+}
+
+/// The answer to a delivery, if it comes in time.
+async fn exchange(transport: &dyn WebhookTransport, sent: WebhookPost) -> Result<WebhookReply, String> {
+    let within = sent.within;
+    match tokio::time::timeout(within + TRANSPORT_GRACE, answer(transport.post(sent))).await {
+        Ok(said) => said,
+        Err(_) => Err(format!("there was no answer within {} ms", within.as_millis())),
     }
 }
 
