@@ -33,7 +33,7 @@ pub use template::{CommandTemplate, TemplateError};
 pub(crate) use template::{FilledWord, has_place};
 
 use crate::launcher::{Launcher, kill_survivors};
-use crate::sandbox::{ProgramChoice, Sandbox};
+use crate::sandbox::{ProgramChoice, SANDBOX_REFUSAL, Sandbox, refused};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -209,6 +209,12 @@ impl CommandTool {
         let (launcher, has_events) = (&self.launcher, !self.spec.emits.is_empty());
         let command = FollowedCommand { launcher, invocation, sandbox, has_events, captures_stderr: false };
         let done = command.follow(cx).await?;
+        if self.sandbox.is_some()
+            && matches!(done.ended.end, CommandEnd::Exited(EXIT_SAFE))
+            && let Some(why) = done.ended.stderr.clone().text().strip_prefix(SANDBOX_REFUSAL)
+        {
+            return Err(refused(why));
+        }
         match done.exceeded {
             // It would do so again.
             Some(what) => Err(ToolError { retry: Retry::Never, ..ToolError::aborted(killed_for(&what)) }),

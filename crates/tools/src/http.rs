@@ -5,7 +5,7 @@
 //! 500s mean that the server is unavailable, and its `Retry-After` is honoured; every other status is a failure. Where nobody knows
 //! whether the server got the request, the class of the tool decides, as after a crash.
 
-mod response;
+pub(crate) mod response;
 mod template;
 
 pub use template::{

@@ -5,7 +5,7 @@ use crate::command::{
     FilledWord, FollowedCommand, Invocation, ProgramFile, end_earlier_attempts, failure, killed_for,
 };
 use crate::launcher::Launcher;
-use crate::sandbox::{ProgramChoice, SANDBOX_REFUSAL, Sandbox};
+use crate::sandbox::{ProgramChoice, REFUSED_PROGRAM, SANDBOX_REFUSAL, Sandbox, refused};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::{Component, Path, PathBuf};
@@ -253,6 +253,10 @@ async fn shown(
 fn refusal(done: &CommandResult) -> Option<ToolError> {
     let said = done.ended.stderr.clone().text();
     let why = said.strip_prefix(SANDBOX_REFUSAL)?;
+    // The program is named as the caller named it; everything else is about this machine.
+    if !why.starts_with(REFUSED_PROGRAM) {
+        return Some(refused(why));
+    }
     let message = format!("The command did not run, and nothing happened: {why}.");
     Some(ToolError { did_not_happen: true, tool_code: Some("not_started".into()), ..ToolError::new(message) })
 }

@@ -17,8 +17,8 @@ mod usage;
 
 pub use backend::{NoSandbox, SandboxBackend};
 pub use entry::Sandbox;
-pub(crate) use entry::{ProgramChoice, SandboxedRun};
-pub(crate) use inside::is_executable;
+pub(crate) use entry::{ProgramChoice, SandboxedRun, refused};
+pub(crate) use inside::{REFUSED_PROGRAM, is_executable};
 pub use inside::{SANDBOX_ARG, SANDBOX_REFUSAL, sandbox_main};
 pub use profile::{RecordedSandbox, SandboxProfile};
 

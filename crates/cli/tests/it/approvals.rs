@@ -61,7 +61,8 @@ fn told_ids(printed: &str) -> Vec<String> {
 fn the_docs_show_what_a_new_user_sees() {
     let rig = Rig::new();
     let bin = std::path::Path::new(env!("CARGO_BIN_EXE_windlass")).parent().expect("a folder");
-    let (mut server, mut ids, mut ran) = (None::<DocsServer>, BTreeMap::new(), 0);
+    let (mut server, mut ran) = (None::<DocsServer>, 0);
+    let mut ids: BTreeMap<String, String> = BTreeMap::new();
     // Text and blocks take turns.
     for (language, block) in DOCS.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n')) {
         match language {
@@ -112,8 +113,8 @@ fn check_answers(rig: &Rig) {
     assert_eq!(
         told(&answers["calls"][1]),
         [
-            "A person approved this call with other arguments than you gave: /service: \"shop-staging\" instead of \"shop\".",
-            "deployed shop-staging"
+            "A person approved this call with other arguments than you gave: /service: \"stage\" instead of \"shop\".",
+            "deployed stage"
         ]
     );
     assert!(told(&answers["calls"][3])[0].contains("a person denied it: not on a Friday"));

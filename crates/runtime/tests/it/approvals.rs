@@ -341,6 +341,31 @@ async fn a_remembered_answer_is_given_again_to_calls_of_the_same_kind() {
     assert_eq!(count.get(), 3);
 }
 
+/// A call that is asked about in the moment in which an answer to it is remembered does not wait for a person.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_remembered_answer_reaches_calls_that_are_just_being_asked_about() {
+    for round in 0..200 {
+        let (runtime, count) = (memory(), Count::default());
+        runtime.register(echo(asking("pay", EffectClass::Once), &count)).unwrap();
+        stand_still(&runtime, batch("1", vec![call("a", "pay", n(1))])).await;
+        let waits = the_one(&runtime).await;
+        let submitting = tokio::spawn({
+            let runtime = runtime.clone();
+            async move {
+                let calls = (0..8).map(|id| call(&format!("c{id}"), "pay", n(id + 2))).collect();
+                runtime.submit("s", batch("2", calls)).await.unwrap()
+            }
+        });
+        let remember = Some(Remember { args: RememberedArgs::Any, for_ms: None });
+        let decision = ApprovalDecision { remember, ..yes(&waits) };
+        runtime.decide(&waits.id, &decision, "ann").await.unwrap();
+        let second = submitting.await.unwrap();
+        let settled = tokio::time::timeout(Duration::from_secs(60), second.settled()).await;
+        assert!(settled.is_ok(), "round {round}: {:?}", waiting(&runtime).await);
+        assert_eq!(count.get(), 9);
+    }
+}
+
 #[tokio::test]
 async fn approved_siblings_run_at_once_and_what_waits_gives_up_its_place_once_its_batch_is_answered() {
     let (runtime, count) = (memory(), Count::default());

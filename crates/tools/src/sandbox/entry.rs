@@ -120,6 +120,18 @@ fn unavailable(error: NoSandbox) -> ToolError {
     ToolError { did_not_happen: true, ..error }
 }
 
+/// The failure of a command that its sandbox did not start, for this reason.
+pub(crate) fn refused(why: &str) -> ToolError {
+    let told = "The command could not be started in its sandbox; nothing happened. Only an operator can change that.";
+    ToolError {
+        class: FailureClass::Unavailable,
+        tool_code: Some("not_started".into()),
+        detail: Some(why.to_string()),
+        did_not_happen: true,
+        ..ToolError::new(told)
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 enum EntryError {
     #[error("the folder of the session is not available")]

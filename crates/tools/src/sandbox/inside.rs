@@ -20,6 +20,9 @@ pub const SANDBOX_ARG: &str = "__sandbox";
 /// The beginning of the line on standard error if the command was not started; its exit code is then [`EXIT_SAFE`].
 pub const SANDBOX_REFUSAL: &str = "windlass sandbox: ";
 
+/// The beginning of a refusal that is about the program, after [`SANDBOX_REFUSAL`].
+pub(crate) const REFUSED_PROGRAM: &str = "the program ";
+
 /// Runs this process as a sandboxed command: its arguments are the order, the program and the program's words.
 ///
 /// It exits with [`EXIT_SAFE`] unless all rules are in force: nothing has happened then.
@@ -52,7 +55,7 @@ impl SandboxRefusal {
         } else {
             error.to_string()
         };
-        SandboxRefusal(format!("the program {program:?} could not be started: {why}"))
+        SandboxRefusal(format!("{REFUSED_PROGRAM}{program:?} could not be started: {why}"))
     }
 }
 

@@ -268,9 +268,9 @@ async fn a_retry_runs_nothing_but_what_was_approved() {
 #[tokio::test]
 async fn a_file_that_cannot_be_read_cannot_be_approved_and_its_path_stays_here() {
     let stage = ApprovalStage::new("command = ['./run', '{n}']");
-    let large = std::fs::File::create(stage.folder.join("run")).expect("made");
-    large.set_len((512 << 20) + 1).expect("it is sparse");
-    large.set_permissions(PermissionsExt::from_mode(0o755)).expect("executable");
+    stage.write("run", SAYS_OLD);
+    let large = std::fs::File::options().write(true).open(stage.folder.join("run")).expect("opened");
+    large.set_len((16 << 20) + 1).expect("it is sparse");
     let answer = settled(submit(&stage.runtime, "t", json!({ "n": 7 })).await).await;
     assert_eq!(answer.state(), "failed");
     let text = answer.model_text();

@@ -93,6 +93,25 @@ async fn a_program_that_cannot_be_started_is_told_and_nothing_happened() {
     }
 }
 
+/// The program of a declared command lies where the operator put it, which is nothing for the model.
+#[tokio::test]
+async fn the_place_of_a_declared_program_is_for_operators() {
+    for backend in backends() {
+        let stage = SandboxStage::empty();
+        let missing = stage.data.join("nonesuch");
+        let words = CommandTemplate::new(&missing, &[], &BTreeSet::new());
+        stage.runtime.register(CommandTool { words, ..command("t", backend, &[]) }).expect("registered");
+        let answer = stage.call("s", "t", json!({})).await;
+        let failure = &answer["outcome"]["failure"];
+        assert_eq!(
+            (&failure["tool_code"], &failure["did_not_happen"]),
+            (&json!("not_started"), &json!(true))
+        );
+        assert!(failure["detail"].as_str().is_some_and(|detail| detail.contains("nonesuch")), "{answer}");
+        assert!(!answer["model"].to_string().contains("nonesuch"), "{backend}: {answer}");
+    }
+}
+
 #[tokio::test]
 async fn output_that_is_no_text_becomes_a_file() {
     for backend in backends() {
