@@ -28,7 +28,9 @@ impl DocsServer {
 
 impl Drop for DocsServer {
     fn drop(&mut self) {
-        self.child.take().map(kill);
+        if let Some(child) = self.child.take() {
+            kill(child);
+        }
     }
 }
 
@@ -45,6 +47,7 @@ fn plain(printed: &str, ids: &BTreeMap<String, String>) -> Vec<String> {
         word if ids.values().any(|id| id == word) => word.to_string(),
         word if is_handle(word) => "HANDLE".to_string(),
         word if is_time(word) => "TIME".to_string(),
+        word if word.ends_with("-end") => "NOTICE".to_string(),
         word if word.parse::<u64>().is_ok() => "NUMBER".to_string(),
         word => word.to_string(),
     };
