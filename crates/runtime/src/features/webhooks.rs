@@ -4,6 +4,7 @@
 
 mod body;
 mod courier;
+mod delivery;
 mod gate;
 mod kept;
 mod sign;
@@ -292,7 +293,7 @@ impl Webhooks {
         let event = fresh_key()?;
         let body = body::test(&event, rt.clock.now());
         let post = post(rt, id, &kept, DeliveryBody { event: &event, body })?;
-        let said = courier::answer(transport.post(post)).await;
+        let said = delivery::answer(transport.post(post)).await;
         Ok(match said {
             Ok(reply) => WebhookTrial {
                 delivered: (200..300).contains(&reply.status),

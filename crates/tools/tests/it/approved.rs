@@ -1,4 +1,4 @@
-//! What runs after an approval is what was approved: declarations, bytes of files, requests.
+//! An approved command runs as it was approved: its declaration, its program, the files that it names.
 
 use crate::rig::{RIG, folder, in_time, launcher};
 use crate::sandbox::{SandboxStage, backends};
