@@ -61,14 +61,7 @@ impl Runtime {
         {
             return Err(AskError::Invalid { what: problem });
         }
-        let row = approve::decide(&self.0, id, decision, by).await?;
-        // Others that wait for the same answer are judged again.
-        if decision.remember.is_some()
-            && let Ok(session) = self.0.session(&row.name).await
-        {
-            adopting::judge_again(&self.0, &session).await?;
-        }
-        Ok(())
+        approve::decide(&self.0, id, decision, by).await.map(drop)
     }
 
     /// Checks edited arguments of an approval against its tool, without answering.

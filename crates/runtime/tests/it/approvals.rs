@@ -344,7 +344,7 @@ async fn a_remembered_answer_is_given_again_to_calls_of_the_same_kind() {
 /// A call that is asked about in the moment in which an answer to it is remembered does not wait for a person.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_remembered_answer_reaches_calls_that_are_just_being_asked_about() {
-    for round in 0..200 {
+    for round in 0..50 {
         let (runtime, count) = (memory(), Count::default());
         runtime.register(echo(asking("pay", EffectClass::Once), &count)).unwrap();
         stand_still(&runtime, batch("1", vec![call("a", "pay", n(1))])).await;
