@@ -11,6 +11,7 @@
 const EXIT_TERMINATED: i32 = 128 + 15;
 
 mod ending;
+mod ends;
 mod follow;
 mod pipe;
 mod run;
@@ -21,6 +22,7 @@ mod tree;
 
 pub(crate) use ending::cut_off;
 pub use ending::{CommandEnd, EXIT_PENDING, EXIT_SAFE, failure, start_failed};
+pub(crate) use ends::OutputEnds;
 pub(crate) use follow::{CapturedOutput, CommandResult, FollowedCommand};
 pub use run::{CommandOutcome, CommandPiece, Invocation, RunningCommand, StartError, spawn};
 pub use stderr::{CommandEvent, Tail};
@@ -140,7 +142,7 @@ impl Reconcile for CommandTool {
 
 impl CommandResult {
     async fn into_output(self, tool: &CommandTool, cx: &Cx) -> Result<Output, ToolError> {
-        let CapturedOutput { held: stdout, mut kept } = self.stdout;
+        let CapturedOutput { held: stdout, mut kept, .. } = self.stdout;
         let promises = tool.spec.output_schema.is_some();
         let media_type = tool.output_media_type.as_deref().unwrap_or(stdout.media_type()).to_string();
         let (value, bytes) = match &tool.output_media_type {

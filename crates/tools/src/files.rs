@@ -179,6 +179,11 @@ fn path_schema(about: &str) -> serde_json::Value {
     serde_json::json!({ "type": "string", "minLength": 1, "maxLength": 1_024, "description": about })
 }
 
+/// Whether bytes are text, but for a few.
+pub(crate) fn is_mostly_text(bytes: &[u8]) -> bool {
+    sniff::kind(bytes) == sniff::ContentKind::Text
+}
+
 /// A time as people write it.
 fn time(time: std::time::SystemTime) -> Option<String> {
     let seconds = time.duration_since(std::time::SystemTime::UNIX_EPOCH).ok()?.as_secs();

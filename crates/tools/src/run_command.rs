@@ -4,15 +4,21 @@ use crate::command::{
     CapturedOutput, CommandEnd, CommandResult, EXIT_SAFE, FollowedCommand, Invocation, end_earlier_attempts,
     failure, killed_for,
 };
+use crate::files::is_mostly_text;
 use crate::launcher::Launcher;
-use crate::sandbox::{ProgramChoice, SANDBOX_REFUSAL, Sandbox};
+use crate::sandbox::{ProgramChoice, SANDBOX_REFUSAL, Sandbox, recorded};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::{Component, Path, PathBuf};
 use windlass::error::FailureClass;
 use windlass::outcome::Part;
-use windlass::tool::{Claims, Hints, Need, PrepareCx, PrepareFuture, Prepared, ToolSource};
-use windlass::{Cx, Deadlines, EffectClass, Flags, Limits, Output, Tool, ToolError, ToolFuture, ToolSpec};
+use windlass::tool::{
+    Claims, Hints, Need, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled,
+    ToolSource,
+};
+use windlass::{
+    Cx, Deadlines, EffectClass, Flags, Limits, Output, RetryRule, Tool, ToolError, ToolFuture, ToolSpec,
+};
 
 /// A tool that runs the commands of a model.
 #[derive(Clone, Debug)]
@@ -40,6 +46,8 @@ const ALL_FILES: &str = "file:";
 const INLINE_MS: u64 = 30_000;
 /// How long a command may run.
 const ATTEMPT_MS: u64 = 600_000;
+/// A command that had no effect runs once more after a crash.
+const ATTEMPTS: u32 = 2;
 
 impl Tool for RunCommand {
     fn spec(&self) -> ToolSpec {
@@ -78,6 +86,7 @@ impl Tool for RunCommand {
             claims: Some(vec![format!("write {ALL_FILES}")]),
             deadlines: Deadlines { attempt_ms: Some(ATTEMPT_MS), ..Deadlines::default() },
             inline_ms: Some(INLINE_MS),
+            retry: RetryRule { attempts: Some(ATTEMPTS), ..RetryRule::default() },
             needs: vec![Need::Files],
             source: ToolSource::BuiltIn,
             ..ToolSpec::default()
@@ -123,6 +132,23 @@ impl Tool for RunCommand {
             };
             let done = Box::pin(command.follow(cx)).await?;
             Box::pin(answer(done, cx)).await
+        })
+    }
+
+    fn reconciler(&self) -> Option<&dyn Reconcile> {
+        Some(self)
+    }
+}
+
+impl Reconcile for RunCommand {
+    /// A command that could change nothing had no effect, however far it came. Of any other nobody knows.
+    fn reconcile<'a>(&'a self, _args: Value, cx: &'a Cx) -> ReconcileFuture<'a> {
+        Box::pin(async move {
+            end_earlier_attempts(cx).await?;
+            let rules = recorded(cx)?;
+            let can_change_nothing =
+                rules.read_only && !rules.profile.network && rules.profile.write.is_empty();
+            Ok(if can_change_nothing { Reconciled::DidNotHappen } else { Reconciled::Unknown })
         })
     }
 }
@@ -211,20 +237,24 @@ async fn answer(done: CommandResult, cx: &Cx) -> Result<Output, ToolError> {
     Ok(Output { value, parts, ..Output::default() })
 }
 
-/// The text of an output, or null if it is a part of the answer: bytes that are no text, or more than fit in memory.
+/// The text of an output. All bytes are a part of the answer too where the text is not all of them: stray bytes that are no UTF-8,
+/// or more than fits in memory. Null: it is no text.
 async fn shown(
     output: CapturedOutput,
     name: &str,
     parts: &mut Vec<Part>,
     cx: &Cx,
 ) -> Result<Value, ToolError> {
-    let CapturedOutput { held, mut kept } = output;
+    let CapturedOutput { held, ends, mut kept } = output;
     let media_type = held.media_type().to_string();
-    match held.into_bytes().map(String::from_utf8) {
+    let text = match held.into_bytes().map(String::from_utf8) {
         Some(Ok(text)) => return Ok(text.into()),
-        Some(Err(error)) => kept.get_or_insert_with(|| cx.keep()).write(error.as_bytes()).await?,
-        None => {}
-    }
+        Some(Err(error)) => {
+            kept.get_or_insert_with(|| cx.keep()).write(error.as_bytes()).await?;
+            is_mostly_text(error.as_bytes()).then(|| String::from_utf8_lossy(error.as_bytes()).into_owned())
+        }
+        None => is_mostly_text(&ends.head).then(|| ends.text()),
+    };
     if let Some(kept) = kept {
         let kept = kept.finish(&media_type).await?;
         parts.push(match Part::is_image(&media_type) {
@@ -232,7 +262,7 @@ async fn shown(
             false => Part::File { kept, media_type, name: name.into() },
         });
     }
-    Ok(Value::Null)
+    Ok(text.map_or(Value::Null, Value::String))
 }
 
 /// The reason why the command was not started, if it was not.

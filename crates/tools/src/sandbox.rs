@@ -17,7 +17,7 @@ mod usage;
 
 pub use backend::{NoSandbox, SandboxBackend};
 pub use entry::Sandbox;
-pub(crate) use entry::{ProgramChoice, SandboxedRun};
+pub(crate) use entry::{ProgramChoice, SandboxedRun, recorded};
 pub use inside::{SANDBOX_ARG, SANDBOX_REFUSAL, sandbox_main};
 pub use profile::{RecordedSandbox, SandboxProfile};
 

@@ -1,18 +1,11 @@
 //! Files of a gigabyte, lines of a gigabyte, bytes that are no text, folders of any depth: bounded memory and time.
 
-use super::Rig;
+use super::{Rig, peak_kib};
 use serde_json::{Value, json};
 use std::io::{Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
 const GIB: u64 = 1 << 30;
-
-/// The most memory that this process ever used, in KiB.
-fn peak_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
 
 /// A file of a gigabyte that takes no space, with these words at its end.
 fn sparse(rig: &Rig, name: &str, head: &str, tail: &str) {

@@ -17,7 +17,7 @@ async fn text_is_numbered_and_says_how_to_read_on() {
     let last = rig.call("read_file", json!({ "path": "a.txt", "offset": -1 })).await;
     assert!(last.text().ends_with("     3\tthree\n"));
     let none = rig.value("read_file", json!({ "path": "a.txt", "offset": 9 })).await;
-    assert_eq!(none["note"], "there is no such line");
+    assert_eq!(none["note"], "there is no such line: the file has 3");
     rig.put("empty", "");
     assert_eq!(rig.value("read_file", json!({ "path": "empty" })).await["note"], "the file is empty");
     let missing = rig.call("read_file", json!({ "path": "a.tx" })).await;
