@@ -10,6 +10,7 @@ use crate::sandbox::{ProgramChoice, SANDBOX_REFUSAL, Sandbox, recorded};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::{Component, Path, PathBuf};
+use std::string::FromUtf8Error;
 use windlass::error::FailureClass;
 use windlass::outcome::Part;
 use windlass::tool::{
@@ -118,6 +119,11 @@ impl Tool for RunCommand {
             if cx.attempt().0 > 1 {
                 end_earlier_attempts(cx).await?;
             }
+            // A whole command line in one string is the usual mistake.
+            let one_word = match args.argv.as_slice() {
+                [line] if line.contains(' ') => Some(line.clone()),
+                _ => None,
+            };
             let words = args.argv.iter().map(Into::into).collect();
             let (call, stdin) = (cx.handle().to_string(), args.stdin.into_bytes());
             let env = vec![("WINDLASS_SESSION".into(), cx.session().into())];
@@ -131,7 +137,7 @@ impl Tool for RunCommand {
                 captures_stderr: true,
             };
             let done = Box::pin(command.follow(cx)).await?;
-            Box::pin(answer(done, cx)).await
+            Box::pin(answer(done, one_word.as_deref(), cx)).await
         })
     }
 
@@ -205,7 +211,7 @@ fn checked(args: &RunCommandArgs) -> Result<PathBuf, ToolError> {
     Ok(cwd.to_path_buf())
 }
 
-async fn answer(done: CommandResult, cx: &Cx) -> Result<Output, ToolError> {
+async fn answer(done: CommandResult, one_word: Option<&str>, cx: &Cx) -> Result<Output, ToolError> {
     if done.was_stopped() {
         return Err(ToolError::stopped());
     }
@@ -216,7 +222,7 @@ async fn answer(done: CommandResult, cx: &Cx) -> Result<Output, ToolError> {
         });
     }
     let exit_code = match done.ended.end {
-        CommandEnd::Exited(EXIT_SAFE) => match refusal(&done) {
+        CommandEnd::Exited(EXIT_SAFE) => match refusal(&done, one_word) {
             Some(error) => return Err(error),
             None => EXIT_SAFE,
         },
@@ -248,10 +254,11 @@ async fn shown(
     let CapturedOutput { held, ends, mut kept } = output;
     let media_type = held.media_type().to_string();
     let text = match held.into_bytes().map(String::from_utf8) {
-        Some(Ok(text)) => return Ok(text.into()),
-        Some(Err(error)) => {
-            kept.get_or_insert_with(|| cx.keep()).write(error.as_bytes()).await?;
-            is_mostly_text(error.as_bytes()).then(|| String::from_utf8_lossy(error.as_bytes()).into_owned())
+        Some(Ok(text)) if is_readable(&text) => return Ok(text.into()),
+        Some(text) => {
+            let bytes = text.map_or_else(FromUtf8Error::into_bytes, String::into_bytes);
+            kept.get_or_insert_with(|| cx.keep()).write(&bytes).await?;
+            is_mostly_text(&bytes).then(|| String::from_utf8_lossy(&bytes).into_owned())
         }
         None => is_mostly_text(&ends.head).then(|| ends.text()),
     };
@@ -265,10 +272,22 @@ async fn shown(
     Ok(text.map_or(Value::Null, Value::String))
 }
 
+/// Whether it says something: names that end in a NUL do (`find -print0`), a page of zeros does not.
+fn is_readable(text: &str) -> bool {
+    text.bytes().filter(|byte| *byte == 0).count() * 4 <= text.len()
+}
+
 /// The reason why the command was not started, if it was not.
-fn refusal(done: &CommandResult) -> Option<ToolError> {
+fn refusal(done: &CommandResult, one_word: Option<&str>) -> Option<ToolError> {
     let said = done.ended.stderr.clone().text();
     let why = said.strip_prefix(SANDBOX_REFUSAL)?;
-    let message = format!("The command did not run, and nothing happened: {why}.");
+    let mut message = format!("The command did not run, and nothing happened: {why}.");
+    if let Some(line) = one_word {
+        let words = json!(line.split_whitespace().collect::<Vec<_>>());
+        let shell = json!(["sh", "-c", line]);
+        message.push_str(&format!(
+            " Each word is a string of its own: give argv as {words}, or as {shell} for a shell."
+        ));
+    }
     Some(ToolError { did_not_happen: true, tool_code: Some("not_started".into()), ..ToolError::new(message) })
 }

@@ -15,6 +15,7 @@ mod flood;
 mod kills;
 mod logs;
 mod memory;
+mod narration;
 mod people;
 mod policy;
 mod rig;

@@ -6,7 +6,7 @@ use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContex
 use ignore::overrides::OverrideBuilder;
 use ignore::{WalkBuilder, WalkState};
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -76,7 +76,7 @@ impl FileSearch<'_> {
             .build(self.pattern)
             .map_err(|error| {
                 format!(
-                    "the pattern is no regular expression: {error}; escape what is meant literally with \\"
+                    "the pattern is not a regular expression: {error}; escape what is meant literally with \\"
                 )
             })
     }
@@ -88,6 +88,7 @@ impl FileSearch<'_> {
         matcher: &RegexMatcher,
     ) -> Result<FoundMatches, String> {
         let (mut paths, too_many_files) = self.paths(folder)?;
+        // As texts: comparing paths part by part would take longer than searching the files.
         paths.sort_unstable();
         let mut found = FoundMatches { too_many_files, ..FoundMatches::default() };
         let (mut counted, wanted) = (0, self.offset + self.matches_max + 1);
@@ -118,15 +119,15 @@ impl FileSearch<'_> {
     }
 
     /// The files to search, in no order, and whether there are more.
-    fn paths(&self, folder: &SessionFolder) -> Result<(Vec<PathBuf>, bool), String> {
+    fn paths(&self, folder: &SessionFolder) -> Result<(Vec<String>, bool), String> {
         let root = folder.path();
         let mut overrides = OverrideBuilder::new(&root);
         if let Some(glob) = self.glob {
-            overrides
-                .add(glob)
-                .map_err(|error| format!("the glob is none: {error}; write one like *.rs or src/**/*.ts"))?;
+            overrides.add(glob).map_err(|error| {
+                format!("the glob cannot be used: {error}; write one like *.rs or src/**/*.ts")
+            })?;
         }
-        let overrides = overrides.build().map_err(|error| format!("the glob is none: {error}"))?;
+        let overrides = overrides.build().map_err(|error| format!("the glob cannot be used: {error}"))?;
         let mut walk = WalkBuilder::new(&root);
         walk.standard_filters(!self.all)
             // Files above the folder are none of its business.
@@ -146,9 +147,9 @@ impl FileSearch<'_> {
                 let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
                 if is_file
                     && let Ok(below) = entry.path().strip_prefix(root)
-                    && is_shown(below, self.path_bytes_max)
+                    && let Some(below) = below.to_str().filter(|below| is_shown(below, self.path_bytes_max))
                 {
-                    own.paths.push(below.to_path_buf());
+                    own.paths.push(below.to_string());
                     if count.fetch_add(1, Ordering::Relaxed) >= self.files_max {
                         return WalkState::Quit;
                     }
@@ -165,7 +166,7 @@ impl FileSearch<'_> {
         &self,
         folder: &SessionFolder,
         matcher: &RegexMatcher,
-        paths: &[PathBuf],
+        paths: &[String],
         wanted: usize,
     ) -> (Vec<FoundFile>, usize) {
         let (next, unreadable) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -176,15 +177,14 @@ impl FileSearch<'_> {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(path) = paths.get(at).filter(|_| !(self.is_stopping)()) else { return };
                 let mut sink = self.sink(matcher, wanted);
-                let searched = match folder.open(path) {
+                let searched = match folder.open(Path::new(path)) {
                     Ok(Some((file, _))) => searcher.search_file(matcher, &file, &mut sink).is_ok(),
                     Ok(None) => continue,
                     Err(_) => false,
                 };
                 unreadable.fetch_add(usize::from(!searched), Ordering::Relaxed);
                 if sink.matches > 0 {
-                    let path = path.to_string_lossy().into_owned();
-                    let file = FoundFile { path, lines: sink.lines, matches: sink.matches };
+                    let file = FoundFile { path: path.clone(), lines: sink.lines, matches: sink.matches };
                     found.lock().unwrap_or_else(PoisonError::into_inner).push((at, file));
                 }
             }
@@ -249,8 +249,8 @@ impl FileSearch<'_> {
 
 /// The paths that one thread found; handed over when it is done.
 struct Gathered<'a> {
-    paths: Vec<PathBuf>,
-    into: &'a Mutex<Vec<PathBuf>>,
+    paths: Vec<String>,
+    into: &'a Mutex<Vec<String>>,
 }
 
 impl Drop for Gathered<'_> {
@@ -264,8 +264,7 @@ fn threads() -> usize {
 }
 
 /// Whether the other tools can name the file, so that it may be shown.
-fn is_shown(below: &Path, bytes_max: usize) -> bool {
-    let Some(path) = below.to_str() else { return false };
+fn is_shown(path: &str, bytes_max: usize) -> bool {
     let is_unfinished = path.split('/').any(|part| part.starts_with(".windlass-"));
     path.len() <= bytes_max && !is_unfinished && !path.contains('\\') && !path.chars().any(char::is_control)
 }

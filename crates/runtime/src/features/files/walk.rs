@@ -95,10 +95,9 @@ pub(super) fn refused(path: &str, why: &str) -> FileError {
 pub(super) fn failed(path: &str, error: Errno) -> FileError {
     match error {
         Errno::NOENT => FileError::NotFound { path: path.to_string() },
-        Errno::LOOP | Errno::NOTDIR | Errno::MLINK => refused(
-            path,
-            "a part of it is a link or no folder; name what lies in the session's folder itself",
-        ),
+        Errno::LOOP | Errno::NOTDIR | Errno::MLINK => {
+            refused(path, "a part of it is a file or a link where a folder must be; links are not followed")
+        }
         error => FileError::Io { path: path.to_string(), source: error.into() },
     }
 }

@@ -107,7 +107,10 @@ async fn an_artifact_is_read_by_bytes_lines_search_and_pointer() {
     let line = rig.value("read_artifact", json!({ "artifact": id, "line": 1, "limit": 12 })).await;
     assert_eq!(line["text"], r#"{"echoed":"{"#);
     assert!(
-        rig.call("read_artifact", json!({ "artifact": id, "line": 2 })).await.error().contains("1 lines")
+        rig.call("read_artifact", json!({ "artifact": id, "line": 2 }))
+            .await
+            .error()
+            .contains("ends with line 1")
     );
     let both = json!({ "artifact": id, "line": 1, "search": "x" });
     assert!(rig.call("read_artifact", both).await.error().contains("one of"));
