@@ -1,5 +1,6 @@
 //! `grep_files` beside ripgrep itself, on one tree and in one run: `grep_files [--files N] [--runs N] [--dir DIR]`. Half of its calls
 //! must take at most 1.3 times as long as half of ripgrep's runs.
+#![expect(clippy::print_stdout, reason = "its output is its purpose")]
 
 use serde_json::{Value, json};
 use std::error::Error;

@@ -43,7 +43,6 @@ pub(super) struct FoundFile {
     /// From the folder that was searched.
     pub(super) path: String,
     pub(super) lines: Vec<FoundLine>,
-    matches: usize,
 }
 
 /// The result of a search.
@@ -63,8 +62,6 @@ pub(super) struct FoundMatches {
 const LINE_CHARS_MAX: usize = 300;
 /// A longer line is not searched: it would lie in memory.
 const LINE_BYTES_MAX: usize = 16 << 20;
-/// Files that are searched before the matches are counted.
-const CHUNK_FILES: usize = 512;
 /// Threads of one search: others have work too.
 const THREADS_MAX: usize = 4;
 
@@ -90,20 +87,7 @@ impl FileSearch<'_> {
         let (mut paths, too_many_files) = self.paths(folder)?;
         // As texts: comparing paths part by part would take longer than searching the files.
         paths.sort_unstable();
-        let mut found = FoundMatches { too_many_files, ..FoundMatches::default() };
-        let (mut counted, wanted) = (0, self.offset + self.matches_max + 1);
-        let mut files: Vec<FoundFile> = Vec::new();
-        for chunk in paths.chunks(CHUNK_FILES) {
-            if (self.is_stopping)() || counted >= wanted {
-                break;
-            }
-            let (results, unreadable) = self.chunk(folder, matcher, chunk, wanted - counted);
-            found.unreadable += unreadable;
-            found.searched += chunk.len();
-            counted += results.iter().map(|file| file.matches).sum::<usize>();
-            files.extend(results);
-        }
-        Ok(self.cut(files, found))
+        Ok(self.all(folder, matcher, &paths, too_many_files))
     }
 
     /// Searches one file.
@@ -114,7 +98,7 @@ impl FileSearch<'_> {
             Ok(()) => {}
             Err(_) => found.unreadable += 1,
         }
-        let file = FoundFile { path: path.to_string(), matches: sink.matches, lines: sink.lines };
+        let file = FoundFile { path: path.to_string(), lines: sink.lines };
         self.cut(vec![file], found)
     }
 
@@ -161,21 +145,23 @@ impl FileSearch<'_> {
         Ok((found.into_inner().unwrap_or_else(PoisonError::into_inner), too_many))
     }
 
-    /// Searches some files, in their order, and how many could not be searched.
-    fn chunk(
+    /// Searches files in their order, until there are enough matches.
+    fn all(
         &self,
         folder: &SessionFolder,
         matcher: &RegexMatcher,
         paths: &[String],
-        wanted: usize,
-    ) -> (Vec<FoundFile>, usize) {
-        let (next, unreadable) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        too_many_files: bool,
+    ) -> FoundMatches {
+        let wanted = self.offset + self.matches_max + 1;
+        let (next, matches, unreadable) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         let found = Mutex::new(Vec::new());
         let work = || {
             let mut searcher = self.searcher();
-            loop {
+            // Files are begun in their order and each is searched to its end, so no earlier match is missing at the end.
+            while matches.load(Ordering::Relaxed) < wanted && !(self.is_stopping)() {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(path) = paths.get(at).filter(|_| !(self.is_stopping)()) else { return };
+                let Some(path) = paths.get(at) else { return };
                 let mut sink = self.sink(matcher, wanted);
                 let searched = match folder.open(Path::new(path)) {
                     Ok(Some((file, _))) => searcher.search_file(matcher, &file, &mut sink).is_ok(),
@@ -184,7 +170,8 @@ impl FileSearch<'_> {
                 };
                 unreadable.fetch_add(usize::from(!searched), Ordering::Relaxed);
                 if sink.matches > 0 {
-                    let file = FoundFile { path: path.clone(), lines: sink.lines, matches: sink.matches };
+                    matches.fetch_add(sink.matches, Ordering::Relaxed);
+                    let file = FoundFile { path: path.clone(), lines: sink.lines };
                     found.lock().unwrap_or_else(PoisonError::into_inner).push((at, file));
                 }
             }
@@ -197,7 +184,10 @@ impl FileSearch<'_> {
         });
         let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         found.sort_unstable_by_key(|(at, _)| *at);
-        (found.into_iter().map(|(_, file)| file).collect(), unreadable.into_inner())
+        let searched = next.into_inner().min(paths.len());
+        let unreadable = unreadable.into_inner();
+        let told = FoundMatches { too_many_files, searched, unreadable, ..FoundMatches::default() };
+        self.cut(found.into_iter().map(|(_, file)| file).collect(), told)
     }
 
     fn searcher(&self) -> Searcher {
