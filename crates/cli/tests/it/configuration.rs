@@ -5,7 +5,9 @@ use crate::rig::Rig;
 /// What each tool may do, at a glance.
 #[test]
 fn tools_are_listed_with_what_they_may_do() {
-    let rig = Rig::with(
+    let rig = Rig::new();
+    rig.write(
+        "windlass.toml",
         r#"
 builtin = ["files", "time"]
 run_command = "strict"
