@@ -61,7 +61,8 @@ fn examples() -> BTreeMap<&'static str, Value> {
 
 #[tokio::test]
 async fn every_built_in_tool_as_people_read_of_it() {
-    let runtime = Runtime::new(Config::new(MemoryStore::new().unwrap()));
+    let files = Some("files".into());
+    let runtime = Runtime::new(Config { files, ..Config::new(MemoryStore::new().unwrap()) });
     for tool in builtin(BuiltinGroup::ALL) {
         runtime.register_shared(tool).unwrap();
     }

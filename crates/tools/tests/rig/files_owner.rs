@@ -21,7 +21,7 @@ struct GivenBatch {
 /// Owns the session `s` with the folder `project` in this folder, until its input ends.
 pub fn own(folder: &Path) -> Result<(), Box<dyn Error>> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
-        let store = SqliteStore::open(Options::new(&folder.join("data")))?;
+        let store = SqliteStore::open(Options::new(folder.join("data")))?;
         let (files, folders) = (Some(folder.join("files")), vec![folder.to_path_buf()]);
         let runtime = Runtime::new(Config { files, folders, ..Config::new(store) });
         for tool in builtin(&[BuiltinGroup::Files]) {

@@ -21,7 +21,7 @@ fn from_env(name: &str, default: u64) -> u64 {
 /// A stage with `run_command` and `read_artifact`, whose records go to the disk.
 fn stage(backend: SandboxBackend) -> SandboxStage {
     let stage = SandboxStage::empty();
-    let store = SqliteStore::open(Options::new(&stage.data.join("store"))).expect("a store");
+    let store = SqliteStore::open(Options::new(stage.data.join("store"))).expect("a store");
     let runtime = Runtime::new(Config { files: Some(stage.data.join("files")), ..Config::new(store) });
     let stage = SandboxStage { runtime, ..stage };
     let sandbox = Sandbox::enforced_by(backend, SandboxProfile::default(), crate::rig::launcher());
