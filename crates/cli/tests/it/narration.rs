@@ -20,7 +20,6 @@ fn examples() -> BTreeMap<&'static str, Value> {
     let task = json!({"task": "10btf7ge"});
     BTreeMap::from([
         ("add", sum.clone()),
-        ("call_tool", json!({"name": "echo", "args": {"message": "hello"}})),
         ("cancel_schedule", json!({"id": "nightly"})),
         ("cancel_task", task.clone()),
         ("create_schedule", json!({"tool": "run_command", "cron": "0 9 * * 1"})),
@@ -47,7 +46,6 @@ fn examples() -> BTreeMap<&'static str, Value> {
         ("read_file", path.clone()),
         ("report_progress", json!({"status": "progress", "summary": "Half of the tests pass"})),
         ("run_command", json!({"argv": ["cargo", "test"]})),
-        ("search_tools", json!({"query": "send a mail"})),
         ("sleep", json!({"ms": 500})),
         ("spawn_background", json!({"tool": "run_command", "args": {}})),
         ("stat_file", path.clone()),
