@@ -84,10 +84,8 @@ async fn cut_off(backend: SandboxBackend, profile: SandboxProfile, read_only: bo
     let answer = in_time(waiting.settled()).await.expect("settled");
     let mut shown = serde_json::to_value(answer.calls[0].view()).expect("shown");
     wait_until("nothing of the call is left", || alive(&handle).is_empty()).await;
-    let how = match shown["outcome"]["value"]["stdout"].take() {
-        Value::Null => shown["state"].take(),
-        stdout => stdout,
-    };
+    let stdout = shown["outcome"]["value"]["stdout"].take();
+    let how = if stdout.is_null() { shown["state"].take() } else { stdout };
     (how, shown["attempts"].take())
 }
 
