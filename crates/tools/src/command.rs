@@ -12,6 +12,7 @@ const EXIT_TERMINATED: i32 = 128 + 15;
 
 mod bound;
 mod ending;
+mod ends;
 mod follow;
 mod pipe;
 mod run;
@@ -23,6 +24,7 @@ mod tree;
 pub(crate) use bound::{ApprovedProgram, BoundCommand, CommandFiles};
 pub(crate) use ending::cut_off;
 pub use ending::{CommandEnd, EXIT_PENDING, EXIT_SAFE, failure, start_failed};
+pub(crate) use ends::OutputEnds;
 pub(crate) use follow::{CapturedOutput, CommandResult, FollowedCommand};
 pub(crate) use run::executable;
 pub use run::{CommandOutcome, CommandPiece, Invocation, ProgramFile, RunningCommand, StartError, spawn};
@@ -161,7 +163,7 @@ impl Reconcile for CommandTool {
 
 impl CommandResult {
     async fn into_output(self, tool: &CommandTool, cx: &Cx) -> Result<Output, ToolError> {
-        let CapturedOutput { held: stdout, mut kept } = self.stdout;
+        let CapturedOutput { held: stdout, mut kept, .. } = self.stdout;
         let promises = tool.spec.output_schema.is_some();
         let media_type = tool.output_media_type.as_deref().unwrap_or(stdout.media_type()).to_string();
         let (value, bytes) = match &tool.output_media_type {

@@ -16,6 +16,7 @@ mod flood;
 mod kills;
 mod logs;
 mod memory;
+mod narration;
 mod people;
 mod policy;
 mod rig;

@@ -10,6 +10,7 @@ mod host;
 mod look;
 mod root;
 mod tree;
+mod unfinished;
 mod walk;
 
 pub use change::WrittenFile;

@@ -99,7 +99,7 @@ pub(crate) enum ProgramChoice {
 }
 
 /// The rules that were recorded when the call was prepared.
-fn recorded(cx: &Cx) -> Result<RecordedSandbox, ToolError> {
+pub(crate) fn recorded(cx: &Cx) -> Result<RecordedSandbox, ToolError> {
     let payload: Option<Value> = cx.payload().and_then(|payload| serde_json::from_str(payload).ok());
     let rules = payload.and_then(|mut payload| serde_json::from_value(payload["sandbox_rules"].take()).ok());
     rules.ok_or_else(|| {

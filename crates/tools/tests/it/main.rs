@@ -6,6 +6,7 @@ mod attempts;
 mod command;
 mod declared;
 mod docs;
+mod errors;
 mod files;
 mod http;
 mod outside;
