@@ -1,0 +1,679 @@
+//! One world: a runtime with random tools and rules, a model that calls what it likes, people who answer as they like, and operators
+//! who change rules and tools in between.
+//!
+//! After each of these it is waited until every call is where the [truth](super::truth) says that it must be: a call that may run and
+//! does not is as wrong as one that may not and does.
+
+use super::chances::{
+    self, ENVIRONMENTS, OUTER, PRINCIPALS, TOOLS, TURNS, arguments, broken_rules, called, written,
+};
+use super::tools::{HostileTool, SharedTruth};
+use super::truth::{
+    ApprovalTruth, AskedTruth, CallTruth, ExpectedState, RememberedTruth, RulesTruth, SessionTruth, ToolTruth,
+};
+use super::{HostileCounts, WorldOutcome};
+use crate::chance::Chance;
+use crate::clock::ManualClock;
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use windlass::approvals::{ApprovalDecision, Remember, RememberedArgs};
+use windlass::ask::Target;
+use windlass::inspect::{WaitingCall, WaitingKind};
+use windlass::policy::NewPolicy;
+use windlass::sessions::{ABOUT, LOCAL, SessionOpening};
+use windlass::store::MemoryStore;
+use windlass::time::Clock;
+use windlass::{Args, BatchRequest, CallRequest, Config, Limits, Runtime, Submitted};
+use windlass_core::policy::Exposure;
+
+/// Events of a world.
+const EVENTS: u64 = 40;
+/// The rules from which the policies of a world are made.
+const RULES: u64 = 6;
+/// Within this everything is where it must be, however busy the machine is.
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
+/// Rounds of answers at the end of a world: each call that waits is denied in the first that finds it.
+const LAST_ROUNDS: u32 = 50;
+const US_PER_MS: u64 = 1_000;
+
+/// A world.
+struct HostileWorld {
+    chance: Chance,
+    clock: Arc<ManualClock>,
+    runtime: Runtime,
+    truth: SharedTruth,
+    /// Rules as the host declares them, and those that operators choose from.
+    declared: Vec<Value>,
+    pool: Vec<Value>,
+    is_broken: bool,
+    open: Vec<Submitted>,
+    /// Nothing more is to come: each call must end.
+    is_last: bool,
+    /// The content that the sessions had read before the last event.
+    exposed: Vec<Exposure>,
+    /// Numbers of calls and registrations.
+    numbers: u64,
+    counts: HostileCounts,
+}
+
+/// Plays one world.
+pub async fn play(seed: Chance) -> Result<WorldOutcome> {
+    let mut world = HostileWorld::new(seed).await?;
+    for _ in 0..EVENTS {
+        world.begin_event();
+        world.event().await?;
+        world.settle().await?;
+    }
+    for _ in 0..LAST_ROUNDS {
+        let waits = world.waits().await?;
+        if waits.is_empty() {
+            world.is_last = true;
+            world.settle().await?;
+        }
+        if world.open.is_empty() {
+            break;
+        }
+        for call in waits {
+            world.begin_event();
+            world.decide(&call).await?;
+            world.settle().await?;
+        }
+    }
+    world.finish()
+}
+
+impl HostileWorld {
+    async fn new(mut chance: Chance) -> Result<HostileWorld> {
+        let clock = Arc::new(ManualClock::default());
+        let rule =
+            |chance: &mut Chance, kind: &str, number| chances::rule(chance, &format!("{kind}{number}"));
+        let declared: Vec<Value> =
+            (0..chance.below(3)).map(|number| rule(&mut chance, "declared", number)).collect();
+        let pool = (0..RULES).map(|number| rule(&mut chance, "set", number)).collect();
+        let is_broken = chance.percent(4);
+        let policy = match is_broken {
+            true => broken_rules(&mut chance),
+            false => declared.clone(),
+        };
+        let limits = Limits { loop_batches_max: u64::MAX, loop_cycles_max: u64::MAX, ..Limits::default() };
+        let store = MemoryStore::new().context("no store")?;
+        let config = Config {
+            clock: clock.clone(),
+            limits,
+            policy: Some(json!({ "rules": policy })),
+            ..Config::new(store)
+        };
+        let mut world = HostileWorld {
+            chance,
+            runtime: Runtime::new(config),
+            clock,
+            truth: SharedTruth::default(),
+            declared,
+            pool,
+            is_broken,
+            open: Vec::new(),
+            is_last: false,
+            exposed: Vec::new(),
+            numbers: 0,
+            counts: HostileCounts::default(),
+        };
+        world.truth.now().now = world.clock.now().0;
+        world.truth.now().rules = vec![world.rules(&[])];
+        for number in 0..TOOLS {
+            let tool = chances::tool(&mut world.chance, number, 0);
+            world.register(tool)?;
+        }
+        let (name, id) = (OUTER.to_owned(), "outer.id".to_owned());
+        let outer = ToolTruth { name, id, ..chances::tool(&mut world.chance, TOOLS, 0) };
+        world.register(ToolTruth { has_schema: false, ..outer })?;
+        world.open_sessions().await?;
+        Ok(world)
+    }
+
+    fn rules(&self, set: &[Value]) -> RulesTruth {
+        let rules = self.declared.iter().chain(set).cloned().collect();
+        RulesTruth { rules, broken: self.is_broken }
+    }
+
+    fn register(&mut self, tool: ToolTruth) -> Result<()> {
+        self.numbers += 1;
+        let tool = ToolTruth { version: self.numbers, ..tool };
+        self.truth.now().tools.insert(tool.name.clone(), tool.clone());
+        self.runtime.replace(HostileTool { truth: tool, seen: self.truth.clone() })?;
+        Ok(())
+    }
+
+    async fn open_sessions(&mut self) -> Result<()> {
+        for (number, principal) in PRINCIPALS.iter().take(2).enumerate() {
+            let labels: BTreeMap<String, String> = match self.chance.percent(70) {
+                true => [("env".to_owned(), self.chance.one_of(&ENVIRONMENTS).to_owned())].into(),
+                false => BTreeMap::new(),
+            };
+            let about = json!({ "labels": labels }).to_string();
+            let settings = vec![(ABOUT.to_owned(), Arc::from(about.as_bytes()))];
+            let opening =
+                SessionOpening { principal: (*principal).into(), settings, ..SessionOpening::default() };
+            let name = format!("s{number}");
+            self.runtime.open_session(&name, opening).await?;
+            let principal = Some((*principal).to_owned());
+            let session = SessionTruth { principal, labels, ..SessionTruth::default() };
+            self.truth.now().sessions.insert(name, session);
+        }
+        // One that nobody opened.
+        let local = SessionTruth { principal: Some(LOCAL.to_owned()), ..SessionTruth::default() };
+        self.truth.now().sessions.insert("s2".to_owned(), local);
+        Ok(())
+    }
+
+    fn begin_event(&mut self) {
+        self.exposed = self.exposures();
+    }
+
+    fn exposures(&self) -> Vec<Exposure> {
+        self.truth.now().sessions.values().map(|session| session.exposure).collect()
+    }
+
+    async fn event(&mut self) -> Result<()> {
+        match self.chance.below(100) {
+            0..=44 => self.submit().await,
+            45..=71 => {
+                let waits = self.waits().await?;
+                if waits.is_empty() {
+                    return self.submit().await;
+                }
+                let one = self.chance.below(waits.len() as u64) as usize;
+                self.decide(&waits[one]).await
+            }
+            72..=80 => self.change_rules().await,
+            81..=87 => {
+                self.pass_time();
+                Ok(())
+            }
+            88..=92 => {
+                let tool = format!("t{}", self.chance.below(TOOLS));
+                let mut truth = self.truth.now();
+                *truth.bound.entry(tool.clone()).or_default() += 1;
+                outdate(&mut truth.calls, &tool);
+                self.counts.changed_contents += 1;
+                Ok(())
+            }
+            93..=95 => {
+                let number = self.chance.below(TOOLS);
+                let tool = chances::tool(&mut self.chance, number, 0);
+                let name = tool.name.clone();
+                self.register(tool)?;
+                let mut truth = self.truth.now();
+                outdate(&mut truth.calls, &name);
+                // Another schema may make others of them.
+                let open = truth.calls.values_mut().filter(|call| call.ended.is_none());
+                open.filter(|call| call.tool.as_ref() == Some(&name)).for_each(|call| call.args = None);
+                self.counts.replaced_tools += 1;
+                Ok(())
+            }
+            96..=97 => self.forget().await,
+            _ => self.cancel().await,
+        }
+    }
+
+    /// The model calls what it likes.
+    async fn submit(&mut self) -> Result<()> {
+        let session = format!("s{}", self.chance.below(3));
+        let turn = self.chance.percent(60).then(|| self.chance.one_of(&TURNS).to_owned());
+        let in_lane = self.chance.percent(30);
+        let count = if in_lane { 2 } else { self.chance.between(1, 6) };
+        let lane = in_lane.then_some(self.numbers);
+        let (mut calls, mut known) = (Vec::new(), Vec::new());
+        for number in 0..count {
+            let (request, call) = self.call(number, lane);
+            calls.push(request);
+            known.push(CallTruth { session: session.clone(), turn: turn.clone(), ..call });
+        }
+        self.counts.calls += count;
+        let request = BatchRequest { calls, turn, ..BatchRequest::default() };
+        let submitted = self.runtime.submit(&session, request).await?;
+        let receipt = submitted.receipt().await?;
+        let handles: Vec<String> = receipt.calls.iter().map(|call| call.handle().to_string()).collect();
+        let mut truth = self.truth.now();
+        for (place, (handle, call)) in handles.iter().zip(known).enumerate() {
+            let behind = (in_lane && place > 0).then(|| handles[0].clone());
+            // It may have run by now.
+            let ran = truth.calls.get(handle).cloned().unwrap_or_default();
+            if call.args.is_some() && ran.args.is_some() && call.args != ran.args {
+                let line = format!("R5: {handle} ran with {:?} instead of {:?}", ran.args, call.args);
+                truth.violations.push(line);
+            }
+            let executions = ran.executions;
+            truth.calls.insert(handle.clone(), CallTruth { behind, executions, ..call });
+        }
+        drop(truth);
+        self.open.push(submitted);
+        Ok(())
+    }
+
+    /// One call, and what is known of it.
+    fn call(&mut self, place: u64, lane: Option<u64>) -> (CallRequest, CallTruth) {
+        self.numbers += 1;
+        let number = self.numbers;
+        let nested = lane.is_none() && self.chance.percent(8);
+        let target = self.truth.now().tools[&format!("t{}", self.chance.below(TOOLS))].clone();
+        let mut args = arguments(&mut self.chance, number);
+        if let Some(lane) = lane {
+            args["lane"] = json!(lane);
+        }
+        let mut tool = target;
+        if nested {
+            args = json!({"call": number, "tool": called(&mut self.chance, &tool), "args": args});
+            tool = self.truth.now().tools[OUTER].clone();
+        }
+        let plain = nested || lane.is_some();
+        let name = if plain { tool.name.clone() } else { called(&mut self.chance, &tool) };
+        let written = if plain { Args::Json(args.clone()) } else { written(&mut self.chance, &args) };
+        let is_named = name == tool.name || name == tool.id;
+        let is_known = matches!(&written, Args::Json(given) if *given == args) && !tool.has_schema;
+        let call = CallTruth {
+            tool: is_named.then(|| tool.name.clone()),
+            args: is_known.then_some(args),
+            ..CallTruth::default()
+        };
+        let id = Some(format!("c{place}"));
+        (CallRequest { id, tool: name, args: written, ..CallRequest::default() }, call)
+    }
+
+    /// A person answers, in one of the ways in which people do.
+    async fn decide(&mut self, waits: &WaitingCall) -> Result<()> {
+        let by = self.chance.one_of(&PRINCIPALS);
+        let digest = match self.chance.percent(5) {
+            true => "0".repeat(64),
+            false => waits.digest.clone().unwrap_or_default(),
+        };
+        let yes = ApprovalDecision { approve: true, digest: digest.clone(), ..ApprovalDecision::default() };
+        let no = ApprovalDecision { approve: false, digest, ..ApprovalDecision::default() };
+        let raced = self.chance.percent(12);
+        if !raced && self.chance.percent(30) {
+            if self.runtime.decide(&waits.id, &no, by).await.is_ok() {
+                self.denied(waits);
+            }
+            return Ok(());
+        }
+        self.numbers += 1;
+        let edits = !raced && self.chance.percent(25);
+        let remembers = !raced && self.chance.percent(25);
+        let args = edits.then(|| chances::edited(&mut self.chance, self.numbers));
+        let remember = remembers.then(|| chances::remembered(&mut self.chance));
+        let decision = ApprovalDecision { args: args.clone(), remember: remember.clone(), ..yes };
+        // It may run before the answer is acknowledged.
+        self.approving(waits, args, remember, by);
+        let other = self.chance.one_of(&PRINCIPALS);
+        let (runtime, id) = (&self.runtime, &waits.id);
+        let approved = match raced {
+            false => runtime.decide(id, &decision, by).await.is_ok(),
+            true => {
+                let (first, second) =
+                    tokio::join!(runtime.decide(id, &decision, by), runtime.decide(id, &no, other));
+                self.counts.raced += 1;
+                if first.is_ok() && second.is_ok() {
+                    let line = format!("R6: {id} was approved and denied at once");
+                    self.truth.now().violations.push(line);
+                }
+                if first.is_err() && second.is_ok() {
+                    self.denied(waits);
+                }
+                first.is_ok()
+            }
+        };
+        self.counts.refused_answers += u64::from(!approved && !raced);
+        self.approved(waits, approved);
+        Ok(())
+    }
+
+    fn denied(&mut self, waits: &WaitingCall) {
+        if let Some(call) = self.truth.now().calls.get_mut(&waits.call) {
+            (call.denied, call.asked) = (true, None);
+            call.answered.clone_from(&waits.id);
+        }
+        self.counts.denied_by_people += 1;
+    }
+
+    /// Notes an approval that is about to be given.
+    fn approving(
+        &mut self,
+        waits: &WaitingCall,
+        edited: Option<Value>,
+        remember: Option<Remember>,
+        by: &str,
+    ) {
+        let mut truth = self.truth.now();
+        let now = truth.now;
+        let Some(call) = truth.calls.get_mut(&waits.call) else { return };
+        let Some(asked) = &call.asked else { return };
+        let covered = asked.covered.clone();
+        let args = edited.clone().or(call.args.clone()).unwrap_or_default();
+        let (sources, version) = (covered.sources().clone(), covered.version());
+        call.approving = Some(ApprovalTruth { covered, edited, by: Some(by.to_owned()) });
+        let Some(remember) = remember else { return };
+        let pointers = match remember.args {
+            RememberedArgs::Same => vec![String::new()],
+            RememberedArgs::At(pointers) => pointers,
+            RememberedArgs::Any => Vec::new(),
+        };
+        let at = |pointer: String| {
+            let value = args.pointer(&pointer).cloned();
+            (pointer, value)
+        };
+        let remembered = RememberedTruth {
+            id: String::new(),
+            version,
+            sources,
+            args: pointers.into_iter().map(at).collect(),
+            until: remember.for_ms.map(|ms| now + (ms * US_PER_MS) as i64),
+        };
+        truth.sessions.entry(waits.session.clone()).or_default().remembered.push(remembered);
+    }
+
+    /// The approval was given, or refused.
+    fn approved(&mut self, waits: &WaitingCall, is_given: bool) {
+        let mut truth = self.truth.now();
+        let known = &mut truth.sessions.entry(waits.session.clone()).or_default().remembered;
+        if !is_given {
+            known.retain(|known| !known.id.is_empty());
+        }
+        let Some(call) = truth.calls.get_mut(&waits.call) else { return };
+        let approving = call.approving.take();
+        if is_given {
+            (call.asked, call.approval) = (None, approving);
+            call.answered.clone_from(&waits.id);
+            if let Some(edited) = call.approval.as_ref().and_then(|approval| approval.edited.clone()) {
+                call.args = Some(edited);
+            }
+        }
+    }
+
+    /// Finds the records of answers that were acknowledged; whether all are there.
+    async fn find_remembered(&mut self) -> Result<bool> {
+        let unnamed = |session: &SessionTruth| session.remembered.iter().any(|known| known.id.is_empty());
+        let sessions: Vec<String> = {
+            let truth = self.truth.now();
+            let unnamed = truth.sessions.iter().filter(|(_, session)| unnamed(session));
+            unnamed.map(|(name, _)| name.clone()).collect()
+        };
+        for name in &sessions {
+            let kept = self.runtime.remembered(name).await?;
+            let mut truth = self.truth.now();
+            let known = &mut truth.sessions.entry(name.clone()).or_default().remembered;
+            let new = kept.into_iter().find(|kept| known.iter().all(|known| known.id != kept.id));
+            let Some(new) = new else { return Ok(false) };
+            if let Some(known) = known.iter_mut().find(|known| known.id.is_empty()) {
+                known.id = new.id;
+                self.counts.remembered += 1;
+            }
+        }
+        Ok(true)
+    }
+
+    /// An operator sets other rules, or tries to set some that no policy can have.
+    async fn change_rules(&mut self) -> Result<()> {
+        let by = "root".to_owned();
+        if self.chance.percent(15) {
+            let rules = broken_rules(&mut self.chance);
+            if self.runtime.set_policy(NewPolicy { rules, by, version: None }).await.is_ok() {
+                self.truth.now().violations.push("R5: a broken policy was taken".to_owned());
+            }
+            return Ok(());
+        }
+        if self.chance.percent(40) {
+            // Another rule of the same name.
+            let one = self.chance.below(RULES) as usize;
+            self.pool[one] = chances::rule(&mut self.chance, &format!("set{one}"));
+        }
+        let rules: Vec<Value> = self.pool.iter().filter(|_| self.chance.percent(50)).cloned().collect();
+        let next = self.rules(&rules);
+        // Until it is acknowledged both may count.
+        self.truth.now().rules.push(next);
+        self.runtime.set_policy(NewPolicy { rules, by, version: None }).await?;
+        let mut truth = self.truth.now();
+        truth.rules.remove(0);
+        truth.calls.values_mut().for_each(|call| call.outdated = false);
+        self.counts.policies += 1;
+        Ok(())
+    }
+
+    /// Time passes: what nobody has answered is decided without them.
+    fn pass_time(&mut self) {
+        let by = Duration::from_secs(self.chance.one_of(&[1, 30, 200, 700, 1_000]));
+        let mut truth = self.truth.now();
+        truth.now += by.as_micros() as i64;
+        let now = truth.now;
+        for call in truth.calls.values_mut().filter(|call| call.ended.is_none()) {
+            let Some(asked) = call.asked.take_if(|asked| asked.until <= now) else { continue };
+            self.counts.expired += 1;
+            call.answered = asked.id;
+            if asked.allows_on_expiry {
+                call.approval = Some(ApprovalTruth { covered: asked.covered, edited: None, by: None });
+            } else {
+                call.denied = true;
+            }
+        }
+        drop(truth);
+        self.clock.advance(by);
+    }
+
+    /// Somebody has a remembered answer forgotten.
+    async fn forget(&mut self) -> Result<()> {
+        let session = format!("s{}", self.chance.below(3));
+        let known = self.truth.now().sessions.get(&session).cloned().unwrap_or_default().remembered;
+        if known.is_empty() {
+            return Ok(());
+        }
+        let id = &known[self.chance.below(known.len() as u64) as usize].id;
+        self.runtime.forget_remembered(&session, id).await?;
+        let mut truth = self.truth.now();
+        truth.sessions.entry(session).or_default().remembered.retain(|known| known.id != *id);
+        self.counts.forgotten += 1;
+        Ok(())
+    }
+
+    async fn cancel(&mut self) -> Result<()> {
+        let waits = self.waits().await?;
+        if waits.is_empty() {
+            return Ok(());
+        }
+        let one = &waits[self.chance.below(waits.len() as u64) as usize];
+        self.runtime.cancel(Target::Call(&one.call), None).await?;
+        if let Some(call) = self.truth.now().calls.get_mut(&one.call) {
+            call.cancelled = true;
+        }
+        self.counts.cancelled += 1;
+        Ok(())
+    }
+
+    async fn waits(&self) -> Result<Vec<WaitingCall>> {
+        let waits = self.runtime.waiting().await?.into_iter().map(|(_, waits)| waits);
+        Ok(waits.filter(|waits| waits.kind == WaitingKind::Approval).collect())
+    }
+
+    /// Waits until every call is where it must be.
+    async fn settle(&mut self) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let mut waits: BTreeMap<String, WaitingCall> =
+                self.waits().await?.into_iter().map(|waits| (waits.call.clone(), waits)).collect();
+            waits.retain(|call, waits| {
+                self.truth.now().calls.get(call).is_none_or(|call| call.answered != waits.id)
+            });
+            // Siblings run beside each other: which of them read first what the others are judged by is not known.
+            let is_exact = self.exposures() == self.exposed;
+            self.see(&waits, is_exact);
+            let stuck = self.look(&waits, is_exact).await?;
+            let is_kept = self.find_remembered().await?;
+            let Some(stuck) = stuck.or_else(|| (!is_kept).then(|| "an answer is not remembered".to_owned()))
+            else {
+                break;
+            };
+            if began.elapsed() > SETTLED_AFTER {
+                let open: Vec<String> = self.runtime.open().await?.iter().map(|open| format!("{open:?}")).collect();
+                self.truth.now().violations.push(format!("R5: after {SETTLED_AFTER:?} {stuck} OPEN {open:?} REM {:?} {:?}", self.runtime.remembered("s0").await, self.truth.now().sessions.get("s0")));
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Notes new questions, with what their answers cover.
+    fn see(&mut self, waits: &BTreeMap<String, WaitingCall>, is_exact: bool) {
+        let mut truth = self.truth.now();
+        // Those that were judged again may wait no more.
+        for (_, call) in truth.calls.iter_mut().filter(|(handle, _)| !waits.contains_key(*handle)) {
+            call.asked = None;
+        }
+        for (handle, waits) in waits {
+            // Arguments that were left out are none.
+            let shown = waits.args.clone().filter(|args| !args.is_null()).unwrap_or_else(|| json!({}));
+            let tool = truth.tool(&waits.tool).cloned();
+            let mut call = truth.calls.get(handle).cloned().unwrap_or_else(|| CallTruth {
+                session: waits.session.clone(),
+                tool: tool.as_ref().map(|tool| tool.name.clone()),
+                ..CallTruth::default()
+            });
+            let is_seen = call.asked.as_ref().is_some_and(|asked| asked.id == waits.id);
+            let (Some(tool), Some(rules), false) = (tool, truth.rules.last().cloned(), is_seen) else {
+                continue;
+            };
+            if call.denied || call.cancelled {
+                continue;
+            }
+            if call.args.as_ref().is_some_and(|known| *known != shown) {
+                let line = format!("R6: {handle}: {shown} was shown instead of {:?}", call.args);
+                truth.violations.push(line);
+            }
+            let opinion = truth.opinion(&rules, &tool, &call, &shown);
+            let mut names = waits.rules.clone();
+            names.sort();
+            if is_exact && names != opinion.names {
+                let line =
+                    format!("R5: {handle}: {names:?} ask, and {opinion:?} must, {tool:?} {shown} {call:?}");
+                truth.violations.push(line);
+            }
+            self.counts.asked += 1;
+            self.counts.asked_again += u64::from(call.approval.is_some());
+            call.asked = Some(AskedTruth {
+                id: waits.id.clone(),
+                covered: truth.covered(&tool, &opinion, &shown),
+                until: waits.until.map_or(i64::MAX, |until| until.0),
+                allows_on_expiry: opinion.allows_on_expiry,
+            });
+            (call.args, call.approval, call.outdated) = (Some(shown), None, !is_exact);
+            truth.calls.insert(handle.clone(), call);
+        }
+    }
+
+    /// A call that is not where it must be, if there is one.
+    async fn look(
+        &mut self,
+        waits: &BTreeMap<String, WaitingCall>,
+        is_exact: bool,
+    ) -> Result<Option<String>> {
+        let mut stuck = None;
+        let mut open = std::mem::take(&mut self.open);
+        let mut kept = Vec::new();
+        for submitted in open.drain(..) {
+            let receipt = submitted.receipt().await?;
+            let mut is_open = false;
+            for call in &receipt.calls {
+                let handle = call.handle().to_string();
+                let state = match call.failure() {
+                    Some(failure) if call.state() == "failed" => failure.code.as_str(),
+                    _ => call.state(),
+                };
+                let is_over = call.call().end().is_some();
+                is_open |= !is_over;
+                let problem = self.place(&handle, state, is_over, waits.contains_key(&handle), is_exact);
+                stuck = stuck.or(problem);
+            }
+            if is_open {
+                kept.push(submitted);
+            }
+        }
+        self.open = kept;
+        Ok(stuck)
+    }
+
+    /// Compares where a call is with where it must be.
+    fn place(
+        &mut self,
+        handle: &str,
+        state: &str,
+        is_over: bool,
+        waits: bool,
+        is_exact: bool,
+    ) -> Option<String> {
+        let mut truth = self.truth.now();
+        let call = truth.calls.get(handle).cloned()?;
+        if call.ended.is_some() {
+            return None;
+        }
+        let expected = truth.expected(&call);
+        let is_blocked = call
+            .behind
+            .as_ref()
+            .is_some_and(|before| truth.calls.get(before).is_some_and(|before| before.ended.is_none()));
+        let ran = call.executions > 0;
+        let is_there = match expected {
+            // The call inside it may wait for a person.
+            ExpectedState::Runs => ran && (is_over || (call.tool.as_deref() == Some(OUTER) && !self.is_last)),
+            // One that ran was judged before.
+            ExpectedState::Denied => is_over && (state == "denied" || ran),
+            ExpectedState::Waits => waits || ran,
+            ExpectedState::Any => is_over || waits || is_blocked,
+        };
+        let is_loose = !is_exact || call.outdated;
+        let is_there = is_there || (is_loose && (is_over || waits));
+        if is_over {
+            let right = match state {
+                "succeeded" => ran,
+                "denied" => {
+                    !ran && (is_loose || matches!(expected, ExpectedState::Denied | ExpectedState::Any))
+                }
+                "cancelled" => call.cancelled,
+                _ => !ran,
+            };
+            if !right || !is_there {
+                let line = format!(
+                    "R5: {handle} is {state}, and must be {expected:?}: {call:?}, rules {:?}",
+                    truth.rules
+                );
+                truth.violations.push(line);
+            }
+            *self.counts.ended.entry(state.to_owned()).or_default() += 1;
+            if let Some(call) = truth.calls.get_mut(handle) {
+                call.ended = Some(state.to_owned());
+            }
+            return None;
+        }
+        (!is_there).then(|| {
+            format!("{handle} is {state}, and must be {expected:?}: {call:?}, rules {:?}", truth.rules)
+        })
+    }
+
+    fn finish(mut self) -> Result<WorldOutcome> {
+        let mut truth = self.truth.now();
+        if !self.open.is_empty() {
+            let line = format!("R5: {} batches are open when all is answered", self.open.len());
+            truth.violations.push(line);
+        }
+        let violations = std::mem::take(&mut truth.violations);
+        self.counts.permitted = std::mem::take(&mut truth.permitted);
+        drop(truth);
+        Ok(WorldOutcome { counts: self.counts, violations })
+    }
+}
+
+/// Calls of this tool that wait are not judged again by themselves.
+fn outdate(calls: &mut BTreeMap<String, CallTruth>, tool: &str) {
+    for call in calls.values_mut().filter(|call| call.tool.as_deref() == Some(tool)) {
+        call.outdated = true;
+    }
+}
