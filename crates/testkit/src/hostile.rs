@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use truth::PermittedBy;
 
 /// After so many violations there is no need for more.
-const VIOLATIONS_MAX: usize = 20;
+pub const VIOLATIONS_MAX: usize = 20;
 /// The retained length of a violation.
 const LINE_CHARS_MAX: usize = 4_000;
 
@@ -34,6 +34,8 @@ pub struct HostileOptions {
     pub seed: u64,
     /// How many worlds are played together.
     pub lanes: u64,
+    /// After how many violations it ends: [`VIOLATIONS_MAX`] by default.
+    pub violations_max: usize,
 }
 
 /// Counts of a run.
@@ -160,7 +162,7 @@ pub fn run(options: &HostileOptions) -> Result<HostileReport> {
         loop {
             {
                 let report = report.lock().unwrap_or_else(PoisonError::into_inner);
-                if report.counts.calls >= options.calls || report.violations.len() >= VIOLATIONS_MAX {
+                if report.counts.calls >= options.calls || report.violations.len() >= options.violations_max {
                     return Ok(());
                 }
             }

@@ -5,7 +5,9 @@ use super::second::{self, BY_DEFAULT, BY_TOOL, PolicyCase};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use windlass::EffectClass;
+use windlass::approvals::Remembered;
 use windlass::policy::{ApprovalRule, Ruling};
+use windlass_args::canonical;
 use windlass_core::policy::Exposure;
 use windlass_core::tool::{Hints, ToolSource};
 
@@ -208,6 +210,35 @@ pub struct Opinion {
     pub allows_on_expiry: bool,
 }
 
+impl Opinion {
+    /// The question of the rules of these names.
+    pub fn asking(rules: &RulesTruth, names: Vec<String>) -> Opinion {
+        let of = |name: &String| rules.rules.iter().find(|rule| rule["name"] == **name);
+        let deciding: Vec<&Value> = names.iter().filter_map(of).collect();
+        let by_tool = names.iter().filter(|name| [BY_TOOL, BY_DEFAULT].contains(&name.as_str()));
+        let sources = deciding.iter().map(|rule| rule.to_string()).chain(by_tool.cloned()).collect();
+        Opinion {
+            ruling: Ruling::Ask,
+            four_eyes: deciding.iter().any(|rule| rule["four_eyes"] == true),
+            untrusted: deciding.iter().any(|rule| rule["when"]["exposed"] == true),
+            allows_on_expiry: deciding.len() == names.len()
+                && deciding.iter().all(|rule| rule["on_expiry"] == "allow"),
+            names,
+            sources,
+        }
+    }
+}
+
+impl RememberedTruth {
+    /// Whether this is its record.
+    pub fn is(&self, kept: &Remembered) -> bool {
+        let text = |value: &Option<Value>| value.as_ref().map(canonical::text);
+        let args: BTreeMap<String, Option<String>> =
+            self.args.iter().map(|(pointer, value)| (pointer.clone(), text(value))).collect();
+        args == kept.args && kept.expires_at == self.until && kept.rules.len() == self.sources.len()
+    }
+}
+
 /// The truth about a world.
 #[derive(Debug, Default)]
 pub struct Truth {
@@ -273,19 +304,7 @@ impl Truth {
             true => (Ruling::Deny, Vec::new()),
             false => second::ruling(&rules.rules, &case),
         };
-        let of = |name: &String| rules.rules.iter().find(|rule| rule["name"] == **name);
-        let deciding: Vec<&Value> = names.iter().filter_map(of).collect();
-        let by_tool = names.iter().filter(|name| [BY_TOOL, BY_DEFAULT].contains(&name.as_str()));
-        let sources = deciding.iter().map(|rule| rule.to_string()).chain(by_tool.cloned()).collect();
-        Opinion {
-            ruling,
-            four_eyes: deciding.iter().any(|rule| rule["four_eyes"] == true),
-            untrusted: deciding.iter().any(|rule| rule["when"]["exposed"] == true),
-            allows_on_expiry: deciding.len() == names.len()
-                && deciding.iter().all(|rule| rule["on_expiry"] == "allow"),
-            names,
-            sources,
-        }
+        Opinion { ruling, ..Opinion::asking(rules, names) }
     }
 
     /// What an approval of this covers.

@@ -9,7 +9,8 @@ use super::chances::{
 };
 use super::tools::{HostileTool, SharedTruth};
 use super::truth::{
-    ApprovalTruth, AskedTruth, CallTruth, ExpectedState, RememberedTruth, RulesTruth, SessionTruth, ToolTruth,
+    ApprovalTruth, AskedTruth, CallTruth, ExpectedState, Opinion, RememberedTruth, RulesTruth, SessionTruth,
+    ToolTruth,
 };
 use super::{HostileCounts, WorldOutcome};
 use crate::chance::Chance;
@@ -34,9 +35,7 @@ const EVENTS: u64 = 40;
 /// The rules from which the policies of a world are made.
 const RULES: u64 = 6;
 /// Within this everything is where it must be, however busy the machine is.
-const SETTLED_AFTER: Duration = Duration::from_secs(5);
-/// Rounds of answers at the end of a world: each call that waits is denied in the first that finds it.
-const LAST_ROUNDS: u32 = 50;
+const SETTLED_AFTER: Duration = Duration::from_secs(30);
 const US_PER_MS: u64 = 1_000;
 
 /// A world.
@@ -50,8 +49,6 @@ struct HostileWorld {
     pool: Vec<Value>,
     is_broken: bool,
     open: Vec<Submitted>,
-    /// Nothing more is to come: each call must end.
-    is_last: bool,
     /// The content that the sessions had read before the last event.
     exposed: Vec<Exposure>,
     /// Numbers of calls and registrations.
@@ -67,20 +64,15 @@ pub async fn play(seed: Chance) -> Result<WorldOutcome> {
         world.event().await?;
         world.settle().await?;
     }
-    for _ in 0..LAST_ROUNDS {
-        let waits = world.waits().await?;
-        if waits.is_empty() {
-            world.is_last = true;
-            world.settle().await?;
-        }
-        if world.open.is_empty() {
-            break;
-        }
-        for call in waits {
+    let began = Instant::now();
+    while !world.open.is_empty() && began.elapsed() < SETTLED_AFTER {
+        for call in world.waits().await? {
             world.begin_event();
             world.decide(&call).await?;
             world.settle().await?;
         }
+        world.settle().await?;
+        tokio::task::yield_now().await;
     }
     world.finish()
 }
@@ -115,7 +107,6 @@ impl HostileWorld {
             pool,
             is_broken,
             open: Vec::new(),
-            is_last: false,
             exposed: Vec::new(),
             numbers: 0,
             counts: HostileCounts::default(),
@@ -391,26 +382,27 @@ impl HostileWorld {
         }
     }
 
-    /// Finds the records of answers that were acknowledged; whether all are there.
-    async fn find_remembered(&mut self) -> Result<bool> {
-        let unnamed = |session: &SessionTruth| session.remembered.iter().any(|known| known.id.is_empty());
-        let sessions: Vec<String> = {
-            let truth = self.truth.now();
-            let unnamed = truth.sessions.iter().filter(|(_, session)| unnamed(session));
-            unnamed.map(|(name, _)| name.clone()).collect()
-        };
+    /// Finds the records of answers that were acknowledged: one of a call that waits for its turn is recorded with its start.
+    async fn find_remembered(&mut self) -> Result<()> {
+        let sessions: Vec<String> = self.truth.now().sessions.keys().cloned().collect();
         for name in &sessions {
+            let known = self.truth.now().sessions.get(name).cloned().unwrap_or_default();
+            if known.remembered.iter().all(|known| !known.id.is_empty()) {
+                continue;
+            }
             let kept = self.runtime.remembered(name).await?;
             let mut truth = self.truth.now();
             let known = &mut truth.sessions.entry(name.clone()).or_default().remembered;
-            let new = kept.into_iter().find(|kept| known.iter().all(|known| known.id != kept.id));
-            let Some(new) = new else { return Ok(false) };
-            if let Some(known) = known.iter_mut().find(|known| known.id.is_empty()) {
-                known.id = new.id;
-                self.counts.remembered += 1;
+            let named: Vec<String> = known.iter().map(|known| known.id.clone()).collect();
+            for kept in kept.into_iter().filter(|kept| !named.contains(&kept.id)) {
+                let is_it = |known: &&mut RememberedTruth| known.id.is_empty() && known.is(&kept);
+                if let Some(known) = known.iter_mut().find(is_it) {
+                    known.id = kept.id;
+                    self.counts.remembered += 1;
+                }
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// An operator sets other rules, or tries to set some that no policy can have.
@@ -463,7 +455,8 @@ impl HostileWorld {
     /// Somebody has a remembered answer forgotten.
     async fn forget(&mut self) -> Result<()> {
         let session = format!("s{}", self.chance.below(3));
-        let known = self.truth.now().sessions.get(&session).cloned().unwrap_or_default().remembered;
+        let mut known = self.truth.now().sessions.get(&session).cloned().unwrap_or_default().remembered;
+        known.retain(|known| !known.id.is_empty());
         if known.is_empty() {
             return Ok(());
         }
@@ -507,14 +500,12 @@ impl HostileWorld {
             let is_exact = self.exposures() == self.exposed;
             self.see(&waits, is_exact);
             let stuck = self.look(&waits, is_exact).await?;
-            let is_kept = self.find_remembered().await?;
-            let Some(stuck) = stuck.or_else(|| (!is_kept).then(|| "an answer is not remembered".to_owned()))
-            else {
-                break;
-            };
+            self.find_remembered().await?;
+            let Some(stuck) = stuck else { break };
             if began.elapsed() > SETTLED_AFTER {
-                let open: Vec<String> = self.runtime.open().await?.iter().map(|open| format!("{open:?}")).collect();
-                self.truth.now().violations.push(format!("R5: after {SETTLED_AFTER:?} {stuck} OPEN {open:?} REM {:?} {:?}", self.runtime.remembered("s0").await, self.truth.now().sessions.get("s0")));
+                let open = self.runtime.open().await?;
+                let line = format!("R5: after {SETTLED_AFTER:?} {stuck}, and open are {open:?}");
+                self.truth.now().violations.push(line);
                 break;
             }
             tokio::task::yield_now().await;
@@ -550,6 +541,8 @@ impl HostileWorld {
                 truth.violations.push(line);
             }
             let opinion = truth.opinion(&rules, &tool, &call, &shown);
+            // Those that ask by what the session had read then.
+            let asking = Opinion::asking(&rules, waits.rules.clone());
             let mut names = waits.rules.clone();
             names.sort();
             if is_exact && names != opinion.names {
@@ -561,9 +554,9 @@ impl HostileWorld {
             self.counts.asked_again += u64::from(call.approval.is_some());
             call.asked = Some(AskedTruth {
                 id: waits.id.clone(),
-                covered: truth.covered(&tool, &opinion, &shown),
+                covered: truth.covered(&tool, &asking, &shown),
                 until: waits.until.map_or(i64::MAX, |until| until.0),
-                allows_on_expiry: opinion.allows_on_expiry,
+                allows_on_expiry: asking.allows_on_expiry,
             });
             (call.args, call.approval, call.outdated) = (Some(shown), None, !is_exact);
             truth.calls.insert(handle.clone(), call);
@@ -623,7 +616,7 @@ impl HostileWorld {
         let ran = call.executions > 0;
         let is_there = match expected {
             // The call inside it may wait for a person.
-            ExpectedState::Runs => ran && (is_over || (call.tool.as_deref() == Some(OUTER) && !self.is_last)),
+            ExpectedState::Runs => ran && (is_over || call.tool.as_deref() == Some(OUTER)),
             // One that ran was judged before.
             ExpectedState::Denied => is_over && (state == "denied" || ran),
             ExpectedState::Waits => waits || ran,
@@ -663,6 +656,10 @@ impl HostileWorld {
         if !self.open.is_empty() {
             let line = format!("R5: {} batches are open when all is answered", self.open.len());
             truth.violations.push(line);
+        }
+        let unnamed = truth.sessions.values().flat_map(|session| &session.remembered);
+        if unnamed.filter(|known| known.id.is_empty()).count() > 0 {
+            truth.violations.push("R6: an answer was acknowledged, and is not remembered".to_owned());
         }
         let violations = std::mem::take(&mut truth.violations);
         self.counts.permitted = std::mem::take(&mut truth.permitted);
