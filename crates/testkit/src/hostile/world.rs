@@ -4,14 +4,14 @@
 //! After each of these it is waited until every call is where the [truth](super::truth) says that it must be: a call that may run and
 //! does not is as wrong as one that may not and does.
 
+mod people;
+mod settle;
+
 use super::chances::{
     self, ENVIRONMENTS, OUTER, PRINCIPALS, TOOLS, TURNS, arguments, broken_rules, called, written,
 };
 use super::tools::{HostileTool, SharedTruth};
-use super::truth::{
-    ApprovalTruth, AskedTruth, CallTruth, ExpectedState, Opinion, RememberedTruth, RulesTruth, SessionTruth,
-    ToolTruth,
-};
+use super::truth::{ApprovalTruth, CallTruth, RulesTruth, SessionTruth, ToolTruth};
 use super::{HostileCounts, WorldOutcome};
 use crate::chance::Chance;
 use crate::clock::ManualClock;
@@ -20,7 +20,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use windlass::approvals::{ApprovalDecision, Remember, RememberedArgs};
 use windlass::ask::Target;
 use windlass::inspect::{WaitingCall, WaitingKind};
 use windlass::policy::NewPolicy;
@@ -36,7 +35,8 @@ const EVENTS: u64 = 40;
 const RULES: u64 = 6;
 /// Within this everything is where it must be, however busy the machine is.
 const SETTLED_AFTER: Duration = Duration::from_secs(30);
-const US_PER_MS: u64 = 1_000;
+/// When so many batches are open, somebody answers.
+const OPEN_MAX: usize = 6;
 
 /// A world.
 struct HostileWorld {
@@ -48,12 +48,19 @@ struct HostileWorld {
     declared: Vec<Value>,
     pool: Vec<Value>,
     is_broken: bool,
-    open: Vec<Submitted>,
+    open: Vec<OpenSubmission>,
     /// The content that the sessions had read before the last event.
     exposed: Vec<Exposure>,
     /// Numbers of calls and registrations.
     numbers: u64,
     counts: HostileCounts,
+}
+
+/// A batch of which something is open.
+struct OpenSubmission {
+    submitted: Submitted,
+    /// The handles of its calls.
+    calls: Vec<String>,
 }
 
 /// Plays one world.
@@ -168,7 +175,8 @@ impl HostileWorld {
     }
 
     async fn event(&mut self) -> Result<()> {
-        match self.chance.below(100) {
+        let chosen = self.chance.below(100);
+        match if self.open.len() > OPEN_MAX && chosen < 45 { 45 } else { chosen } {
             0..=44 => self.submit().await,
             45..=71 => {
                 let waits = self.waits().await?;
@@ -240,7 +248,7 @@ impl HostileWorld {
             truth.calls.insert(handle.clone(), CallTruth { behind, executions, ..call });
         }
         drop(truth);
-        self.open.push(submitted);
+        self.open.push(OpenSubmission { submitted, calls: handles });
         Ok(())
     }
 
@@ -271,138 +279,6 @@ impl HostileWorld {
         };
         let id = Some(format!("c{place}"));
         (CallRequest { id, tool: name, args: written, ..CallRequest::default() }, call)
-    }
-
-    /// A person answers, in one of the ways in which people do.
-    async fn decide(&mut self, waits: &WaitingCall) -> Result<()> {
-        let by = self.chance.one_of(&PRINCIPALS);
-        let digest = match self.chance.percent(5) {
-            true => "0".repeat(64),
-            false => waits.digest.clone().unwrap_or_default(),
-        };
-        let yes = ApprovalDecision { approve: true, digest: digest.clone(), ..ApprovalDecision::default() };
-        let no = ApprovalDecision { approve: false, digest, ..ApprovalDecision::default() };
-        let raced = self.chance.percent(12);
-        if !raced && self.chance.percent(30) {
-            if self.runtime.decide(&waits.id, &no, by).await.is_ok() {
-                self.denied(waits);
-            }
-            return Ok(());
-        }
-        self.numbers += 1;
-        let edits = !raced && self.chance.percent(25);
-        let remembers = !raced && self.chance.percent(25);
-        let args = edits.then(|| chances::edited(&mut self.chance, self.numbers));
-        let remember = remembers.then(|| chances::remembered(&mut self.chance));
-        let decision = ApprovalDecision { args: args.clone(), remember: remember.clone(), ..yes };
-        // It may run before the answer is acknowledged.
-        self.approving(waits, args, remember, by);
-        let other = self.chance.one_of(&PRINCIPALS);
-        let (runtime, id) = (&self.runtime, &waits.id);
-        let approved = match raced {
-            false => runtime.decide(id, &decision, by).await.is_ok(),
-            true => {
-                let (first, second) =
-                    tokio::join!(runtime.decide(id, &decision, by), runtime.decide(id, &no, other));
-                self.counts.raced += 1;
-                if first.is_ok() && second.is_ok() {
-                    let line = format!("R6: {id} was approved and denied at once");
-                    self.truth.now().violations.push(line);
-                }
-                if first.is_err() && second.is_ok() {
-                    self.denied(waits);
-                }
-                first.is_ok()
-            }
-        };
-        self.counts.refused_answers += u64::from(!approved && !raced);
-        self.approved(waits, approved);
-        Ok(())
-    }
-
-    fn denied(&mut self, waits: &WaitingCall) {
-        if let Some(call) = self.truth.now().calls.get_mut(&waits.call) {
-            (call.denied, call.asked) = (true, None);
-            call.answered.clone_from(&waits.id);
-        }
-        self.counts.denied_by_people += 1;
-    }
-
-    /// Notes an approval that is about to be given.
-    fn approving(
-        &mut self,
-        waits: &WaitingCall,
-        edited: Option<Value>,
-        remember: Option<Remember>,
-        by: &str,
-    ) {
-        let mut truth = self.truth.now();
-        let now = truth.now;
-        let Some(call) = truth.calls.get_mut(&waits.call) else { return };
-        let Some(asked) = &call.asked else { return };
-        let covered = asked.covered.clone();
-        let args = edited.clone().or(call.args.clone()).unwrap_or_default();
-        let (sources, version) = (covered.sources().clone(), covered.version());
-        call.approving = Some(ApprovalTruth { covered, edited, by: Some(by.to_owned()) });
-        let Some(remember) = remember else { return };
-        let pointers = match remember.args {
-            RememberedArgs::Same => vec![String::new()],
-            RememberedArgs::At(pointers) => pointers,
-            RememberedArgs::Any => Vec::new(),
-        };
-        let at = |pointer: String| {
-            let value = args.pointer(&pointer).cloned();
-            (pointer, value)
-        };
-        let remembered = RememberedTruth {
-            id: String::new(),
-            version,
-            sources,
-            args: pointers.into_iter().map(at).collect(),
-            until: remember.for_ms.map(|ms| now + (ms * US_PER_MS) as i64),
-        };
-        truth.sessions.entry(waits.session.clone()).or_default().remembered.push(remembered);
-    }
-
-    /// The approval was given, or refused.
-    fn approved(&mut self, waits: &WaitingCall, is_given: bool) {
-        let mut truth = self.truth.now();
-        let known = &mut truth.sessions.entry(waits.session.clone()).or_default().remembered;
-        if !is_given {
-            known.retain(|known| !known.id.is_empty());
-        }
-        let Some(call) = truth.calls.get_mut(&waits.call) else { return };
-        let approving = call.approving.take();
-        if is_given {
-            (call.asked, call.approval) = (None, approving);
-            call.answered.clone_from(&waits.id);
-            if let Some(edited) = call.approval.as_ref().and_then(|approval| approval.edited.clone()) {
-                call.args = Some(edited);
-            }
-        }
-    }
-
-    /// Finds the records of answers that were acknowledged: one of a call that waits for its turn is recorded with its start.
-    async fn find_remembered(&mut self) -> Result<()> {
-        let sessions: Vec<String> = self.truth.now().sessions.keys().cloned().collect();
-        for name in &sessions {
-            let known = self.truth.now().sessions.get(name).cloned().unwrap_or_default();
-            if known.remembered.iter().all(|known| !known.id.is_empty()) {
-                continue;
-            }
-            let kept = self.runtime.remembered(name).await?;
-            let mut truth = self.truth.now();
-            let known = &mut truth.sessions.entry(name.clone()).or_default().remembered;
-            let named: Vec<String> = known.iter().map(|known| known.id.clone()).collect();
-            for kept in kept.into_iter().filter(|kept| !named.contains(&kept.id)) {
-                let is_it = |known: &&mut RememberedTruth| known.id.is_empty() && known.is(&kept);
-                if let Some(known) = known.iter_mut().find(is_it) {
-                    known.id = kept.id;
-                    self.counts.remembered += 1;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// An operator sets other rules, or tries to set some that no policy can have.
@@ -452,22 +328,6 @@ impl HostileWorld {
         self.clock.advance(by);
     }
 
-    /// Somebody has a remembered answer forgotten.
-    async fn forget(&mut self) -> Result<()> {
-        let session = format!("s{}", self.chance.below(3));
-        let mut known = self.truth.now().sessions.get(&session).cloned().unwrap_or_default().remembered;
-        known.retain(|known| !known.id.is_empty());
-        if known.is_empty() {
-            return Ok(());
-        }
-        let id = &known[self.chance.below(known.len() as u64) as usize].id;
-        self.runtime.forget_remembered(&session, id).await?;
-        let mut truth = self.truth.now();
-        truth.sessions.entry(session).or_default().remembered.retain(|known| known.id != *id);
-        self.counts.forgotten += 1;
-        Ok(())
-    }
-
     async fn cancel(&mut self) -> Result<()> {
         let waits = self.waits().await?;
         if waits.is_empty() {
@@ -485,170 +345,6 @@ impl HostileWorld {
     async fn waits(&self) -> Result<Vec<WaitingCall>> {
         let waits = self.runtime.waiting().await?.into_iter().map(|(_, waits)| waits);
         Ok(waits.filter(|waits| waits.kind == WaitingKind::Approval).collect())
-    }
-
-    /// Waits until every call is where it must be.
-    async fn settle(&mut self) -> Result<()> {
-        let began = Instant::now();
-        loop {
-            let mut waits: BTreeMap<String, WaitingCall> =
-                self.waits().await?.into_iter().map(|waits| (waits.call.clone(), waits)).collect();
-            waits.retain(|call, waits| {
-                self.truth.now().calls.get(call).is_none_or(|call| call.answered != waits.id)
-            });
-            // Siblings run beside each other: which of them read first what the others are judged by is not known.
-            let is_exact = self.exposures() == self.exposed;
-            self.see(&waits, is_exact);
-            let stuck = self.look(&waits, is_exact).await?;
-            self.find_remembered().await?;
-            let Some(stuck) = stuck else { break };
-            if began.elapsed() > SETTLED_AFTER {
-                let open = self.runtime.open().await?;
-                let line = format!("R5: after {SETTLED_AFTER:?} {stuck}, and open are {open:?}");
-                self.truth.now().violations.push(line);
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
-        Ok(())
-    }
-
-    /// Notes new questions, with what their answers cover.
-    fn see(&mut self, waits: &BTreeMap<String, WaitingCall>, is_exact: bool) {
-        let mut truth = self.truth.now();
-        // Those that were judged again may wait no more.
-        for (_, call) in truth.calls.iter_mut().filter(|(handle, _)| !waits.contains_key(*handle)) {
-            call.asked = None;
-        }
-        for (handle, waits) in waits {
-            // Arguments that were left out are none.
-            let shown = waits.args.clone().filter(|args| !args.is_null()).unwrap_or_else(|| json!({}));
-            let tool = truth.tool(&waits.tool).cloned();
-            let mut call = truth.calls.get(handle).cloned().unwrap_or_else(|| CallTruth {
-                session: waits.session.clone(),
-                tool: tool.as_ref().map(|tool| tool.name.clone()),
-                ..CallTruth::default()
-            });
-            let is_seen = call.asked.as_ref().is_some_and(|asked| asked.id == waits.id);
-            let (Some(tool), Some(rules), false) = (tool, truth.rules.last().cloned(), is_seen) else {
-                continue;
-            };
-            if call.denied || call.cancelled {
-                continue;
-            }
-            if call.args.as_ref().is_some_and(|known| *known != shown) {
-                let line = format!("R6: {handle}: {shown} was shown instead of {:?}", call.args);
-                truth.violations.push(line);
-            }
-            let opinion = truth.opinion(&rules, &tool, &call, &shown);
-            // Those that ask by what the session had read then.
-            let asking = Opinion::asking(&rules, waits.rules.clone());
-            let mut names = waits.rules.clone();
-            names.sort();
-            if is_exact && names != opinion.names {
-                let line =
-                    format!("R5: {handle}: {names:?} ask, and {opinion:?} must, {tool:?} {shown} {call:?}");
-                truth.violations.push(line);
-            }
-            self.counts.asked += 1;
-            self.counts.asked_again += u64::from(call.approval.is_some());
-            call.asked = Some(AskedTruth {
-                id: waits.id.clone(),
-                covered: truth.covered(&tool, &asking, &shown),
-                until: waits.until.map_or(i64::MAX, |until| until.0),
-                allows_on_expiry: asking.allows_on_expiry,
-            });
-            (call.args, call.approval, call.outdated) = (Some(shown), None, !is_exact);
-            truth.calls.insert(handle.clone(), call);
-        }
-    }
-
-    /// A call that is not where it must be, if there is one.
-    async fn look(
-        &mut self,
-        waits: &BTreeMap<String, WaitingCall>,
-        is_exact: bool,
-    ) -> Result<Option<String>> {
-        let mut stuck = None;
-        let mut open = std::mem::take(&mut self.open);
-        let mut kept = Vec::new();
-        for submitted in open.drain(..) {
-            let receipt = submitted.receipt().await?;
-            let mut is_open = false;
-            for call in &receipt.calls {
-                let handle = call.handle().to_string();
-                let state = match call.failure() {
-                    Some(failure) if call.state() == "failed" => failure.code.as_str(),
-                    _ => call.state(),
-                };
-                let is_over = call.call().end().is_some();
-                is_open |= !is_over;
-                let problem = self.place(&handle, state, is_over, waits.contains_key(&handle), is_exact);
-                stuck = stuck.or(problem);
-            }
-            if is_open {
-                kept.push(submitted);
-            }
-        }
-        self.open = kept;
-        Ok(stuck)
-    }
-
-    /// Compares where a call is with where it must be.
-    fn place(
-        &mut self,
-        handle: &str,
-        state: &str,
-        is_over: bool,
-        waits: bool,
-        is_exact: bool,
-    ) -> Option<String> {
-        let mut truth = self.truth.now();
-        let call = truth.calls.get(handle).cloned()?;
-        if call.ended.is_some() {
-            return None;
-        }
-        let expected = truth.expected(&call);
-        let is_blocked = call
-            .behind
-            .as_ref()
-            .is_some_and(|before| truth.calls.get(before).is_some_and(|before| before.ended.is_none()));
-        let ran = call.executions > 0;
-        let is_there = match expected {
-            // The call inside it may wait for a person.
-            ExpectedState::Runs => ran && (is_over || call.tool.as_deref() == Some(OUTER)),
-            // One that ran was judged before.
-            ExpectedState::Denied => is_over && (state == "denied" || ran),
-            ExpectedState::Waits => waits || ran,
-            ExpectedState::Any => is_over || waits || is_blocked,
-        };
-        let is_loose = !is_exact || call.outdated;
-        let is_there = is_there || (is_loose && (is_over || waits));
-        if is_over {
-            let right = match state {
-                "succeeded" => ran,
-                "denied" => {
-                    !ran && (is_loose || matches!(expected, ExpectedState::Denied | ExpectedState::Any))
-                }
-                "cancelled" => call.cancelled,
-                _ => !ran,
-            };
-            if !right || !is_there {
-                let line = format!(
-                    "R5: {handle} is {state}, and must be {expected:?}: {call:?}, rules {:?}",
-                    truth.rules
-                );
-                truth.violations.push(line);
-            }
-            *self.counts.ended.entry(state.to_owned()).or_default() += 1;
-            if let Some(call) = truth.calls.get_mut(handle) {
-                call.ended = Some(state.to_owned());
-            }
-            return None;
-        }
-        (!is_there).then(|| {
-            format!("{handle} is {state}, and must be {expected:?}: {call:?}, rules {:?}", truth.rules)
-        })
     }
 
     fn finish(mut self) -> Result<WorldOutcome> {
