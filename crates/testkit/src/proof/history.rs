@@ -174,9 +174,9 @@ impl CallHistory {
             self.pieces.push((number, None));
         }
         self.gave_way |= matches!(fact, Fact::Parked(parked) if parked.reason != Reason::Retry);
-        // Whoever waits for a person lets others pass.
-        self.gave_way |= outside || matches!(fact, Fact::ApprovalAsked(_));
-        let outside = outside || matches!(fact, Fact::Withheld(_));
+        // Whoever waits for a person lets others pass, also between two attempts; a start that is taken back was none.
+        let outside = outside || matches!(fact, Fact::ApprovalAsked(_) | Fact::Withheld(_));
+        self.gave_way |= outside;
         if let Some((_, end)) = self.pieces.last_mut().filter(|_| outside || matches!(fact, Fact::Ended(_))) {
             end.get_or_insert(number);
         }

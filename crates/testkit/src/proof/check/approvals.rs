@@ -87,8 +87,14 @@ fn who_answered(
             problems.push("R6: it was approved by its own caller".to_owned());
         }
     }
-    // A rule that changed, or a cancel, may come before the answer is heard.
-    let may_be_late = case.plan.answer == PlannedAnswer::Changes || case.recorded.past.cancel_asked.is_some();
+    // A rule that changed, a cancel, or the answer to another call that is remembered may come before the answer is heard.
+    let is_remembered = |(_, fact): &(_, Fact)| match fact {
+        Fact::Judged(judged) => judged.allowed && judged.by.iter().any(|by| by.starts_with(REMEMBERED)),
+        _ => false,
+    };
+    let may_be_late = case.plan.answer == PlannedAnswer::Changes
+        || case.recorded.past.cancel_asked.is_some()
+        || case.recorded.permission.iter().any(is_remembered);
     let decided = histories.told.iter().flat_map(|told| &told.decided).filter(of_it);
     for said in decided.filter(|_| !may_be_late) {
         if !answered.iter().any(|answered| is_said(answered, said)) {
