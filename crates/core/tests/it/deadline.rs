@@ -28,6 +28,7 @@ fn call(facts: Vec<Fact>) -> Call {
         inline_ms: None,
         task: None,
         answer: None,
+        grant: None,
     };
     let mut call = Call::new(opened, Timestamp(0));
     for fact in facts {

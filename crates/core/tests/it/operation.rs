@@ -132,6 +132,7 @@ fn opened() -> Opened {
         inline_ms: None,
         task: None,
         answer: None,
+        grant: None,
     }
 }
 

@@ -82,6 +82,7 @@ fn call(class: EffectClass, facts: &[Fact]) -> Call {
         inline_ms: None,
         task: None,
         answer: None,
+        grant: None,
     };
     let mut call = Call::new(opened, Timestamp(0));
     call.apply(Timestamp(0), &prepared(class)).unwrap();

@@ -429,6 +429,13 @@ impl<'c> Applier<'c> {
                 Row::Put { space, key, value } => {
                     generation = self.put_record(space.of(change.session), key, value)?;
                 }
+                Row::Claim { space, key } => {
+                    let shelf = space.of(change.session);
+                    if self.generation_of(shelf, key)? != 0 {
+                        return Err(ApplyFault::Redo(Refused::Exists));
+                    }
+                    generation = self.put_record(shelf, key, &[])?;
+                }
                 Row::Remove { space, key } => self.remove_record(space.of(change.session), key)?,
             }
             *wrote = true;

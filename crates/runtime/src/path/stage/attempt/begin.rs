@@ -1,6 +1,7 @@
 //! The moment before the tool runs: the policy, the clock, and a start that is taken back.
 
 use crate::api::error::Lost;
+use crate::path::grants;
 use crate::session::ages::ClockPair;
 use crate::session::held::Held;
 use crate::session::permission::HeldPermit;
@@ -13,7 +14,8 @@ use windlass_core::ids::AttemptNo;
 /// its session is noted. Else the call is judged anew.
 pub(super) fn may_begin(held: &mut Held, tool: &Registered, start: Start) -> bool {
     let is_judged = held.is_permitted(tool) || windlass_core::mutant::breaks("judged-once");
-    if start.begins != Begins::Resumed && !is_judged {
+    let is_granted = |held: &mut Held| held.call.opened.grant.is_none() || grants::take_use(held);
+    if start.begins != Begins::Resumed && !(is_judged && is_granted(held)) {
         held.permit = HeldPermit::unjudged();
         Turns::ran(held, held.on.rt.clock.elapsed_us());
         return false;
