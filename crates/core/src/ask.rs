@@ -202,9 +202,7 @@ impl AskFields {
         let bytes = |id: &GrantId| Some(id.0.to_vec());
         let of = |kind: u8, id: &GrantId| AskFields { kind, grant: bytes(id), ..AskFields::default() };
         match demand {
-            GrantDemand::Issue { id, record } => {
-                AskFields { record: Some(record.to_string()), ..of(7, id) }
-            }
+            GrantDemand::Issue { id, record } => AskFields { record: Some(record.to_string()), ..of(7, id) },
             GrantDemand::Share { id, copy, record } => {
                 AskFields { copy: bytes(copy), record: Some(record.to_string()), ..of(8, id) }
             }

@@ -135,7 +135,9 @@ pub enum GrantProblem {
     #[error("the contract is a digest of 64 hexadecimal digits, as `windlass tools --json` shows it")]
     Contract,
     /// The binding is too large.
-    #[error("the binding has {bytes} bytes and may have {max}; give the tool a name under which it finds the rest")]
+    #[error(
+        "the binding has {bytes} bytes and may have {max}; give the tool a name under which it finds the rest"
+    )]
     Binding {
         /// Its size.
         bytes: u64,
@@ -174,7 +176,9 @@ pub enum GrantMismatch {
     #[error("the tool is no longer the one that the grant was issued for; ask for a new grant")]
     Changed,
     /// An argument does not meet a condition.
-    #[error("the grant covers only calls for which {condition}; change the arguments, or ask for another grant")]
+    #[error(
+        "the grant covers only calls for which {condition}; change the arguments, or ask for another grant"
+    )]
     Argument {
         /// The condition, in words.
         condition: String,

@@ -31,9 +31,8 @@ impl ArgumentRules {
 
     /// The first condition that these arguments do not meet, in words. Values of the call are not in it.
     pub fn unmet(&self, args: &Value) -> Option<String> {
-        let holds = |condition: &&ArgumentCondition| {
-            condition.finding(args, Ruling::Allow).holds(Ruling::Allow)
-        };
+        let holds =
+            |condition: &&ArgumentCondition| condition.finding(args, Ruling::Allow).holds(Ruling::Allow);
         self.conditions.iter().find(|condition| !holds(condition)).map(ToString::to_string)
     }
 

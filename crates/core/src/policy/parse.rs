@@ -1,6 +1,8 @@
 //! From JSON to compiled rules: every key is known, every text is bounded, every problem names its place.
 
-use super::condition::{ArgumentCondition, ArgumentTest, CallCondition, Globs, Pointer, Scalar, ToolCondition};
+use super::condition::{
+    ArgumentCondition, ArgumentTest, CallCondition, Globs, Pointer, Scalar, ToolCondition,
+};
 use super::glob::Glob;
 use super::problem::{PolicyMistake, PolicyProblem, shortened};
 use super::{PolicyRule, Ruling, number};

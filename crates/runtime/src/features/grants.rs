@@ -60,7 +60,9 @@ pub enum GrantError {
         what: &'static str,
     },
     /// The session of a copy is no child of the grant's session.
-    #[error("a copy of a grant of {of:?} goes to that session or one of its children, and {session:?} is none")]
+    #[error(
+        "a copy of a grant of {of:?} goes to that session or one of its children, and {session:?} is none"
+    )]
     NoChild {
         /// The session of the grant.
         of: String,
@@ -71,7 +73,9 @@ pub enum GrantError {
     #[error("a copy with other terms was made under this name before; give this one another name")]
     Differs,
     /// The session has too many grants.
-    #[error("the session {session:?} has {max} grants (`grants_max`), and none of them has been over for long; open another session")]
+    #[error(
+        "the session {session:?} has {max} grants (`grants_max`), and none of them has been over for long; open another session"
+    )]
     Full {
         /// The session.
         session: String,
@@ -85,7 +89,9 @@ pub enum GrantError {
         max: u64,
     },
     /// The record would be too large.
-    #[error("the terms of the grant have {bytes} bytes and may have {max}; use fewer conditions, or a smaller binding")]
+    #[error(
+        "the terms of the grant have {bytes} bytes and may have {max}; use fewer conditions, or a smaller binding"
+    )]
     TooLarge {
         /// Their size.
         bytes: usize,
@@ -93,7 +99,9 @@ pub enum GrantError {
         max: usize,
     },
     /// It is recorded, and a worker has not adopted it yet.
-    #[error("it is recorded, and the worker that owns the session {session:?} has not confirmed it yet; repeat the request")]
+    #[error(
+        "it is recorded, and the worker that owns the session {session:?} has not confirmed it yet; repeat the request"
+    )]
     Unacknowledged {
         /// The session.
         session: String,
@@ -249,7 +257,8 @@ impl Grants {
         };
         let cursor = after.and_then(Cursor::parse);
         let mut items: Vec<Grant> = Vec::new();
-        let mut at = cursor.as_ref().map_or(SessionNo(0), |cursor| SessionNo(cursor.session.0.saturating_sub(1)));
+        let mut at =
+            cursor.as_ref().map_or(SessionNo(0), |cursor| SessionNo(cursor.session.0.saturating_sub(1)));
         loop {
             let row = match &only {
                 Some(row) => Some(row.clone()),

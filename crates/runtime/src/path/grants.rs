@@ -27,7 +27,12 @@ pub(crate) async fn find_tool(held: &Held) -> ToolLookup {
 }
 
 /// The tool of a call: as its session has it, or the one that its grant is for, whether or not the session has it.
-pub(crate) async fn look_up(rt: &Inner, session: &Session, place: &BatchPlace, opened: &Opened) -> ToolLookup {
+pub(crate) async fn look_up(
+    rt: &Inner,
+    session: &Session,
+    place: &BatchPlace,
+    opened: &Opened,
+) -> ToolLookup {
     let Some(id) = &opened.grant else { return rt.registry.look_up(place, &opened.tool).await };
     let granted = async {
         match session.grant(rt, id).await {
@@ -87,7 +92,10 @@ pub(crate) async fn refuse(held: &mut Held) -> Result<bool, Lost> {
     let refused = match find(held).await {
         Ok(grant) => {
             let rt = held.on.rt.clone();
-            granted(&rt, &held.on.batch.head.place, &held.call.opened.tool, &grant).await.err().map(Into::into)
+            granted(&rt, &held.on.batch.head.place, &held.call.opened.tool, &grant)
+                .await
+                .err()
+                .map(Into::into)
         }
         Err(Unadmitted::Refused(refusal)) => Some(refusal),
         Err(Unadmitted::Lost(lost)) => return Err(lost),

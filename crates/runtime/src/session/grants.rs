@@ -123,6 +123,8 @@ struct GrantState {
     shared: u64,
     /// The uses that calls took, by number.
     used: BTreeSet<u64>,
+    /// All uses below this number are taken.
+    next: u64,
 }
 
 /// The grants of a session that were used under this owner. Unknown ones are not remembered.
@@ -180,9 +182,13 @@ impl HeldGrant {
         if self.left(&state) == Some(0) && !windlass_core::mutant::breaks("grant-uncounted") {
             return Err(GrantRefusal::UsedUp);
         }
-        let Some(number) = (1..=uses).find(|number| !state.used.contains(number)) else {
+        while state.used.contains(&state.next) {
+            state.next += 1;
+        }
+        let number = state.next;
+        if number > uses {
             return Err(GrantRefusal::UsedUp);
-        };
+        }
         state.used.insert(number);
         Ok(Some(Row::Claim { space: Space::GrantUse, key: use_key(&self.id.to_string(), number) }))
     }
@@ -217,11 +223,7 @@ fn use_key(grant: &str, number: u64) -> String {
 }
 
 /// The numbers of the uses of a grant that calls took.
-pub(crate) async fn used(
-    store: &dyn Store,
-    shelf: Shelf,
-    id: &str,
-) -> Result<BTreeSet<u64>, SessionError> {
+pub(crate) async fn used(store: &dyn Store, shelf: Shelf, id: &str) -> Result<BTreeSet<u64>, SessionError> {
     let prefix = format!("{id} ");
     let mut numbers = BTreeSet::new();
     let mut after: Option<String> = None;
@@ -241,7 +243,11 @@ const USES_PAGE: u64 = 1_000;
 
 impl Session {
     /// The grant of this id, read at its first use. `None`: the session has none.
-    pub(crate) async fn grant(&self, rt: &Inner, id: &GrantId) -> Result<Option<Arc<HeldGrant>>, SessionError> {
+    pub(crate) async fn grant(
+        &self,
+        rt: &Inner,
+        id: &GrantId,
+    ) -> Result<Option<Arc<HeldGrant>>, SessionError> {
         let known = self.slots.of::<SessionGrants>();
         if let Some(held) = known.known(id) {
             return Ok(Some(held));
@@ -260,9 +266,9 @@ impl Session {
                 return Ok(None);
             }
         };
-        let state = GrantState { revoked: grant.revoked_at.is_some(), shared: grant.shared, used };
-        let held =
-            HeldGrant { id: *id, check, principal: grant.principal, state: OrderedMutex::new(state) };
+        let (revoked, shared) = (grant.revoked_at.is_some(), grant.shared);
+        let state = GrantState { revoked, shared, used, next: 1 };
+        let held = HeldGrant { id: *id, check, principal: grant.principal, state: OrderedMutex::new(state) };
         // Whoever was first has counted since: its counts stand.
         Ok(Some(known.0.lock().entry(*id).or_insert_with(|| Arc::new(held)).clone()))
     }
@@ -328,8 +334,8 @@ async fn shared(
     if parent.copies.iter().any(|known| known.id == copy.id) {
         return Ok(Vec::new());
     }
-    let is_within = GrantCheck::new(copy.terms.clone(), rt.limits.call())
-        .is_ok_and(|check| check.is_within(&held.check));
+    let is_within =
+        GrantCheck::new(copy.terms.clone(), rt.limits.call()).is_ok_and(|check| check.is_within(&held.check));
     let has_room = (parent.copies.len() as u64) < rt.limits.grant_copies_max;
     let mut rows = Vec::new();
     if *copy.session == *session.name {

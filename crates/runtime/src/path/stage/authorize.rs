@@ -3,8 +3,8 @@
 use crate::api::error::{Lost, SessionError, chain};
 use crate::api::polling::caught;
 use crate::path::background;
-use crate::path::stage::attempt;
 use crate::path::grants;
+use crate::path::stage::attempt;
 use crate::path::stage::prepare;
 use crate::path::stage::result;
 use crate::path::stage::settle;

@@ -3,8 +3,8 @@
 mod edits;
 
 use crate::api::error::Lost;
-use crate::path::nested;
 use crate::path::grants::BY_GRANT;
+use crate::path::nested;
 use crate::session::artifacts::Artifacts;
 use crate::session::held::Held;
 use crate::session::notices;
