@@ -74,7 +74,8 @@ async fn of_driver(driver: &Client, session: Option<String>) -> anyhow::Result<V
 async fn of_folder(runtime: &Runtime, session: Option<&str>) -> anyhow::Result<Vec<GrantView>> {
     let (mut items, mut after) = (Vec::new(), None);
     loop {
-        let page = runtime.grants().page(session, after.as_deref(), LIMIT_MAX).await.map_err(Problem::from)?;
+        let page =
+            runtime.grants().page(session, after.as_deref(), LIMIT_MAX).await.map_err(Problem::from)?;
         items.extend(page.items.into_iter().map(|grant| GrantView::of(grant, runtime.clock().now())));
         after = page.next;
         if after.is_none() {
@@ -84,7 +85,8 @@ async fn of_folder(runtime: &Runtime, session: Option<&str>) -> anyhow::Result<V
 }
 
 async fn issue(driver: &Client, args: IssueGrant) -> anyhow::Result<()> {
-    let retry = args.attempts.map(|attempts| GrantRetry { attempts: Some(attempts), ..GrantRetry::default() });
+    let retry =
+        args.attempts.map(|attempts| GrantRetry { attempts: Some(attempts), ..GrantRetry::default() });
     let binding = args.binding.as_deref().map(|text| value("the binding", text)).transpose()?;
     let wanted = GrantBody {
         session: args.session,

@@ -8,8 +8,8 @@ use crate::events::{self, Follow};
 use crate::metrics;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{
-    approvals, artifacts, asks, batches, calls, files, grants, health, pairs, policy, schedules, secrets, sessions,
-    tasks, tokens, tools, triggers, webhooks,
+    approvals, artifacts, asks, batches, calls, files, grants, health, pairs, policy, schedules, secrets,
+    sessions, tasks, tokens, tools, triggers, webhooks,
 };
 use crate::view::{CallPage, QuestionPage, ShownBatch, ShownCall};
 use crate::watched::{self, TokenWatch};

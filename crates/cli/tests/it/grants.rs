@@ -41,6 +41,7 @@ fn grants_are_issued_used_narrowed_listed_and_revoked() {
     kill(server);
     // What was revoked stays revoked, and is listed without a server.
     let listed = rig.run(&["grants", "ls", "--json"]).expect(0).json();
-    let states: Vec<String> = listed["items"].as_array().expect("items").iter().map(|item| text(&item["state"])).collect();
+    let states: Vec<String> =
+        listed["items"].as_array().expect("items").iter().map(|item| text(&item["state"])).collect();
     assert_eq!(states, ["revoked", "revoked"]);
 }

@@ -172,7 +172,7 @@ fn pairs() -> impl Strategy<Value = (GrantTerms, GrantTerms)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(20_000))]
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     #[test]
     fn within_is_what_the_second_implementation_says((parent, copy) in pairs(), args in any_args(), now in 0_i64..5) {

@@ -105,7 +105,9 @@ async fn a_grant_for_a_tool_of_the_catalog_restricts_the_call() {
         let answer = run(&runtime, "s", alone(key, &token, tool, args)).await;
         let wanted = if expected.is_empty() { "a succeeded" } else { "a denied" };
         assert_eq!(states(&answer), wanted, "{key} {}", text(&answer));
-        assert!(text(&answer).contains(expected), "{key} {}", text(&answer));
+        // It is a text inside JSON.
+        let told = text(&answer).replace("\\\"", "\"");
+        assert!(told.contains(expected), "{key} {told}");
     }
     assert_eq!(count.get(), 2);
 }
@@ -124,6 +126,8 @@ async fn the_binding_reaches_the_tool_in_every_attempt_and_after_a_restart() {
     registered(&runtime);
     let without = run(&runtime, "s", batch("0", vec![call("a", "read", n(1))])).await;
     assert_eq!(text(&without), r#"{"binding":null}"#);
+    // An answer keeps the store open.
+    drop(without);
     let bound = GrantTerms { binding: Some(binding.clone()), uses: Some(1), ..terms("read") };
     let token = issue(&runtime, "s", bound).await.token;
     runtime.idle().await;
@@ -193,7 +197,7 @@ async fn a_grant_has_its_own_retry_rule() {
     let once = issue(&runtime, "s", GrantTerms { retry: once, ..terms("fails") }).await.token;
     for (key, token, attempts) in [("1", &plain, 3), ("2", &once, 4)] {
         let answer = run(&runtime, "s", alone(key, token, "fails", n(1))).await;
-        assert_eq!((states(&answer).as_str(), count.get()), ("a failed/tool_error", attempts));
+        assert_eq!((states(&answer).as_str(), count.get()), ("a failed/tool_failed", attempts));
     }
 }
 
@@ -350,7 +354,10 @@ async fn grants_are_outside_the_identity_of_a_call_and_their_tokens_are_recorded
     let derived = |token: &GrantToken| BatchRequest { key: None, ..alone("", token, "pay", n(1)) };
     let first = run(&runtime, "s", derived(&one.token)).await;
     let again = run(&runtime, "s", derived(&two.token)).await;
-    assert_eq!((first.key.clone(), states(&again).as_str(), count.get()), (again.key.clone(), "a succeeded", 1));
+    assert_eq!(
+        (first.key.clone(), states(&again).as_str(), count.get()),
+        (again.key.clone(), "a succeeded", 1)
+    );
     let recorded = first.calls[0].call().opened.grant.as_deref().unwrap().to_string();
     assert_eq!(recorded, one.grant.id);
     let shown = serde_json::to_value(&first.calls[0]).unwrap();

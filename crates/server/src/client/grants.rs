@@ -25,7 +25,11 @@ impl Client {
     }
 
     /// Makes a narrower copy of a grant.
-    pub async fn attenuate_grant(&self, id: &str, wanted: &AttenuateBody) -> Result<NewGrantView, ClientError> {
+    pub async fn attenuate_grant(
+        &self,
+        id: &str,
+        wanted: &AttenuateBody,
+    ) -> Result<NewGrantView, ClientError> {
         self.post(format!("/v1/grants/{}/attenuate", encoded(id)), wanted, ANSWER_WAIT).await
     }
 

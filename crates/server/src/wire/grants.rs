@@ -58,7 +58,8 @@ impl GrantBody {
     /// The terms, from this time on.
     pub fn terms(self, now: Timestamp) -> GrantTerms {
         let GrantBody { tool, source, contract, binding, args, expires_in_s, uses, retry, .. } = self;
-        let retry = retry.map(|GrantRetry { attempts, base_ms, cap_ms }| RetryRule { attempts, base_ms, cap_ms });
+        let retry =
+            retry.map(|GrantRetry { attempts, base_ms, cap_ms }| RetryRule { attempts, base_ms, cap_ms });
         let expires_at = expires_in_s.map(|seconds| after(now, seconds));
         GrantTerms { tool, source, contract, binding, args, expires_at, uses, retry }
     }

@@ -15,7 +15,8 @@ async fn call(served: &Served, token: &str, session: &str, key: &str, grant: &Va
 async fn a_grant_is_issued_used_narrowed_and_revoked() {
     let served = Served::new().await;
     let alice = served.token_of("alice", &[TokenScope::Calls, TokenScope::Read]).await;
-    let open = async |body: Value| served.ask_as(Some(&alice), "POST", "/v1/sessions", body).await.expect(201);
+    let open =
+        async |body: Value| served.ask_as(Some(&alice), "POST", "/v1/sessions", body).await.expect(201);
     open(json!({"id": "hers"})).await;
     // A child without tools: what it calls, it calls by grant.
     open(json!({"id": "hers.agent", "parent": "hers", "tools": []})).await;
@@ -24,7 +25,10 @@ async fn a_grant_is_issued_used_narrowed_and_revoked() {
         "expires_in_s": 60, "retry": {"attempts": 1}});
     let issued = served.post("/v1/grants", wanted).await.expect(201);
     let (id, token) = (issued["id"].as_str().expect("an id"), issued["token"].clone());
-    assert_eq!((&issued["state"], &issued["principal"], &issued["bound"]), (&json!("active"), &json!("alice"), &json!(true)));
+    assert_eq!(
+        (&issued["state"], &issued["principal"], &issued["bound"]),
+        (&json!("active"), &json!("alice"), &json!(true))
+    );
     let answered = call(&served, &alice, "hers", "1", &token, "abc").await;
     assert_eq!((&answered["state"], &answered["grant"]), (&json!("succeeded"), &json!(id)));
     let denied = call(&served, &alice, "hers", "2", &token, "xyz").await;
@@ -39,9 +43,13 @@ async fn a_grant_is_issued_used_narrowed_and_revoked() {
     assert_eq!(call(&served, &alice, "hers.agent", "2", &copy["token"], "az").await["state"], "succeeded");
     let listed = served.get("/v1/grants?session=hers").await.expect(200);
     let shown = &listed["items"][0];
-    assert_eq!((&shown["used"], &shown["shared"], &shown["copies"]), (&json!(1), &json!(1), &json!([copy["id"]])));
+    assert_eq!(
+        (&shown["used"], &shown["shared"], &shown["copies"]),
+        (&json!(1), &json!(1), &json!([copy["id"]]))
+    );
     let page = served.get("/v1/grants?limit=1").await.expect(200);
-    let rest = served.get(&format!("/v1/grants?after={}", page["next"].as_str().expect("more"))).await.expect(200);
+    let rest =
+        served.get(&format!("/v1/grants?after={}", page["next"].as_str().expect("more"))).await.expect(200);
     assert_eq!((rest["items"].as_array().map(Vec::len), &rest["next"]), (Some(1), &Value::Null));
     for listed in [&listed, &page, &rest] {
         let text = listed.to_string();
@@ -66,7 +74,10 @@ async fn mistakes_are_told() {
     let wrong = issue(json!({"session": "s", "tool": "say", "args": [{"pointer": "x", "equals": 1}]})).await;
     assert_eq!(wrong.told(), (422, "invalid_grant".into()));
     assert!(wrong.body.contains("args[0].pointer"), "{}", wrong.body);
-    assert_eq!(issue(json!({"session": "s", "tool": "say", "use": 1})).await.told(), (400, "bad_body".into()));
+    assert_eq!(
+        issue(json!({"session": "s", "tool": "say", "use": 1})).await.told(),
+        (400, "bad_body".into())
+    );
     let nothing = served.ask("DELETE", "/v1/grants/0123", Value::Null).await;
     assert_eq!(nothing.told(), (404, "not_found".into()));
 }
