@@ -22,8 +22,8 @@ fn grants_are_issued_used_narrowed_listed_and_revoked() {
         let batch = json!({"key": key, "calls": calls}).to_string();
         rig.run_on(&["run", "-", "--session", "s", "--json"], batch)
     };
-    assert_eq!(call("1", token, "hello").expect(0).states(), ["succeeded"]);
-    assert_eq!(call("2", token, "bye").expect(1).states(), ["denied"]);
+    assert_eq!(call("1", token, "hello").expect(0).states(), ["c succeeded"]);
+    assert_eq!(call("2", token, "bye").expect(1).states(), ["c denied"]);
     let listed = rig.run(&["grants", "ls", "--session", "s", "--json"]).expect(0);
     assert!(!listed.stdout.contains(token), "{listed}");
     let id = text(&listed.json()["items"][0]["id"]);
@@ -31,8 +31,8 @@ fn grants_are_issued_used_narrowed_listed_and_revoked() {
     let copy = rig.run(&["grants", "attenuate", &id[..8], "--uses", "1", "--json"]).expect(0).json();
     assert_eq!(copy["parent"], json!(id));
     let copied = text(&copy["token"]);
-    assert_eq!(call("3", &copied, "hello").expect(0).states(), ["succeeded"]);
-    assert_eq!(call("4", &copied, "hello").expect(1).states(), ["denied"]);
+    assert_eq!(call("3", &copied, "hello").expect(0).states(), ["c succeeded"]);
+    assert_eq!(call("4", &copied, "hello").expect(1).states(), ["c denied"]);
     let table = rig.run(&["grants", "ls"]).expect(0);
     assert!(table.stdout.contains("used_up") && table.stdout.contains("active"), "{table}");
     rig.run(&["grants", "revoke", &id]).expect(0);

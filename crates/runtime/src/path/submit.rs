@@ -358,12 +358,9 @@ async fn load_targets(rt: &Inner, session: &Session, checked: &mut ShapedBatch) 
     }
     Box::pin(background::load_targets(rt, &place, &checked.calls)).await;
     for opened in checked.calls.iter_mut().map(|asked| &mut asked.opened) {
-        if !opened.task.as_ref().is_some_and(|task| task.title.is_none()) {
-            continue;
-        }
-        let title = rt.registry.known_for(&place, opened).and_then(|tool| background::title_of(&tool));
-        if let Some(task) = opened.task.as_mut() {
-            task.title = title;
+        if opened.task.as_ref().is_some_and(|task| task.title.is_none()) {
+            let title = rt.registry.known_for(&place, opened).and_then(|tool| background::title_of(&tool));
+            opened.task.iter_mut().for_each(|task| task.title.clone_from(&title));
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct Grant {
     pub parent: Option<String>,
     /// Its terms.
     pub terms: GrantTerms,
-    /// Who issued it.
+    /// The principal that issued it.
     pub issued_by: String,
     /// When, in microseconds since 1970.
     pub issued_at: i64,

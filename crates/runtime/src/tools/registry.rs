@@ -1,6 +1,7 @@
 //! The registry of tools: compiled once, found by name or stable id through the layers, listed in one order.
 
 mod accept;
+mod granted;
 mod kinds;
 
 pub(crate) use accept::{Host, Unclaimed, Unkeyed, compile, zero_of};
@@ -16,7 +17,6 @@ use crate::tools::tool::Tool;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use windlass_core::call::Opened;
 use windlass_core::tool::{ToolSpec, check_name};
 
 /// There is no registered or provided tool of this name.
@@ -173,35 +173,6 @@ impl Registry {
             LayerEntry::Tool(tool) => Some(tool),
             LayerEntry::Provided(provided) => provided.loaded().cloned(),
         }
-    }
-
-    /// The tools of this name or stable id in all layers of a batch and its session, the strongest first, whatever hides them. The
-    /// layers of child sessions' filters have no tools.
-    pub(crate) fn unhidden(&self, place: &BatchPlace, asked: &str) -> Vec<LayerEntry> {
-        let found = |layers: &[&Layer]| layers.iter().filter_map(|layer| layer.get(asked).cloned()).collect();
-        self.layered(&place.session, place.overlay(), found)
-    }
-
-    /// A tool of a layer, loaded if it was not.
-    pub(crate) async fn loaded(&self, entry: LayerEntry) -> ToolLookup {
-        match entry {
-            LayerEntry::Tool(tool) => ToolLookup::Tool(tool),
-            LayerEntry::Provided(provided) => match provided.loaded() {
-                Some(tool) => ToolLookup::Tool(tool.clone()),
-                None => Box::pin(self.load(&provided)).await,
-            },
-        }
-    }
-
-    /// Finds the tool of a recorded call without waiting, also one that its session does not have and its grant is for.
-    pub(crate) fn known_for(&self, place: &BatchPlace, opened: &Opened) -> Option<Arc<Registered>> {
-        if opened.grant.is_none() {
-            return self.known(place, &opened.tool);
-        }
-        self.unhidden(place, &opened.tool).into_iter().find_map(|entry| match entry {
-            LayerEntry::Tool(tool) => Some(tool),
-            LayerEntry::Provided(provided) => provided.loaded().cloned(),
-        })
     }
 
     async fn load(&self, provided: &Provided) -> ToolLookup {
