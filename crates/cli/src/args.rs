@@ -4,6 +4,7 @@ pub mod approvals;
 mod background;
 mod backup;
 mod events;
+mod grants;
 mod policy;
 mod run;
 mod schedules;
@@ -16,6 +17,7 @@ pub use approvals::Connections;
 pub use background::{InboxArgs, Logs, MessagesArgs, SayArgs, TasksArgs, TasksCommand};
 pub use backup::BackupArgs;
 pub use events::{EmitArgs, FulfilArgs, NoticeArgs};
+pub use grants::{AttenuateGrant, GrantsArgs, GrantsCommand, IssueGrant, ListGrants, OneGrant};
 pub use policy::{InitArgs, PolicyArgs, PolicyCheckArgs, PolicyCommand, PolicyHistoryArgs, PolicySetArgs};
 pub use run::RunArgs;
 pub use schedules::{
@@ -141,6 +143,8 @@ pub enum Command {
     Connections(Connections),
     /// Show, check and change the policy: which calls run, ask a person first, or are denied
     Policy(PolicyArgs),
+    /// Issue, narrow, list and revoke grants, by which a session calls a tool it does not have
+    Grants(GrantsArgs),
     /// Store, list and remove secrets, which tools use by name
     Secrets(SecretsArgs),
     /// Manage webhooks, which post notices and waits for a person to URLs

@@ -20,6 +20,7 @@ mod driver;
 mod emit;
 mod exit;
 mod folder;
+mod grants;
 mod inbox;
 mod init;
 mod input;
@@ -132,6 +133,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Policy(args) => policy::policy(&at, owned, args).await,
         Command::Init(args) => init::init(&at, &args),
         Command::Secrets(args) => secrets::secrets(&at, owned, args).await,
+        Command::Grants(args) => grants::grants(&at, owned, args).await,
         Command::Webhooks(args) => webhooks::webhooks(&at, owned, args).await,
         Command::Token(args) => token::token(&at, owned, args).await,
         Command::Backup(args) => backup::backup(&at, args).await,

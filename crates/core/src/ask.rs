@@ -2,6 +2,7 @@
 
 use crate::call::{ApprovalAnswer, ApprovalAnswered};
 use crate::entry::ExtraFields;
+use crate::grant::GrantId;
 use crate::ids::{BatchNo, CallId, Ordinal};
 use crate::operation::Completion;
 use crate::outcome::JsonText;
@@ -60,6 +61,34 @@ pub enum Ask {
     },
     /// A person approves or denies a call.
     Decide(Box<Decide>),
+    /// A change of the session's grants.
+    Grant(Box<GrantDemand>),
+}
+
+/// A change of the grants of a session, as a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GrantDemand {
+    /// A grant is issued to the session.
+    Issue {
+        /// Its id.
+        id: GrantId,
+        /// Its record, as JSON.
+        record: JsonText,
+    },
+    /// A copy takes its uses out of a grant of the session.
+    Share {
+        /// The grant.
+        id: GrantId,
+        /// The id of the copy.
+        copy: GrantId,
+        /// The record of the copy, as JSON.
+        record: JsonText,
+    },
+    /// A grant of the session is revoked, also one that has not arrived yet.
+    Revoke {
+        /// Its id.
+        id: GrantId,
+    },
 }
 
 /// A person's answer to an approval, as a message.
@@ -95,7 +124,8 @@ pub struct UnreadableAsk {
 #[derive(Default, Encode, Decode)]
 #[cbor(map)]
 struct AskFields {
-    /// 0: cancel, 1: resolve, 2: accept, 3: complete, 4: connect, 5: signal, 6: decide.
+    /// 0: cancel, 1: resolve, 2: accept, 3: complete, 4: connect, 5: signal, 6: decide, 7: issue a grant, 8: share one, 9: revoke
+    /// one.
     #[n(0)]
     kind: u8,
     #[n(1)]
@@ -136,6 +166,13 @@ struct AskFields {
     remember: Option<String>,
     #[n(25)]
     remembered: Option<String>,
+    /// Of a message about a grant, as all that follow: its id, the id of a copy, and a record.
+    #[cbor(n(26), with = "minicbor::bytes")]
+    grant: Option<Vec<u8>>,
+    #[cbor(n(27), with = "minicbor::bytes")]
+    copy: Option<Vec<u8>>,
+    #[n(28)]
+    record: Option<String>,
 }
 
 impl AskFields {
@@ -159,6 +196,34 @@ impl AskFields {
             }
             ApprovalAnswer::Denied { reason } => AskFields { reason: owned(reason), ..fields },
         }
+    }
+
+    fn granting(demand: &GrantDemand) -> AskFields {
+        let bytes = |id: &GrantId| Some(id.0.to_vec());
+        let of = |kind: u8, id: &GrantId| AskFields { kind, grant: bytes(id), ..AskFields::default() };
+        match demand {
+            GrantDemand::Issue { id, record } => AskFields { record: Some(record.to_string()), ..of(7, id) },
+            GrantDemand::Share { id, copy, record } => {
+                AskFields { copy: bytes(copy), record: Some(record.to_string()), ..of(8, id) }
+            }
+            GrantDemand::Revoke { id } => of(9, id),
+        }
+    }
+
+    fn grant_demand(&mut self) -> Result<GrantDemand, UnreadableAsk> {
+        let damaged = || UnreadableAsk { what: "a message about a grant is damaged".to_string() };
+        let id = |bytes: Option<Vec<u8>>| {
+            bytes.and_then(|bytes| bytes.try_into().ok()).map(GrantId).ok_or_else(damaged)
+        };
+        let (grant, record) = (id(self.grant.take())?, self.record.take().map(Into::into));
+        Ok(match self.kind {
+            7 => GrantDemand::Issue { id: grant, record: record.ok_or_else(damaged)? },
+            8 => {
+                let (copy, record) = (id(self.copy.take())?, record.ok_or_else(damaged)?);
+                GrantDemand::Share { id: grant, copy, record }
+            }
+            _ => GrantDemand::Revoke { id: grant },
+        })
     }
 
     /// An answer with a digest approves; one without denies.
@@ -214,6 +279,12 @@ impl Ask {
                 format!("decide {} {} as {:?}", decide.call, decide.answered.number, decide.answered.answer)
             }
             Ask::Decide(decide) => format!("decide {} {}", decide.call, decide.answered.number),
+            Ask::Grant(demand) => match &**demand {
+                GrantDemand::Issue { id, .. } => format!("issue grant {id}"),
+                // A copy that is refused for lack of uses may be asked for again.
+                GrantDemand::Share { id, copy, .. } => format!("share grant {id} as {copy} at {count}"),
+                GrantDemand::Revoke { id } => format!("revoke grant {id}"),
+            },
             // Connections come and go.
             Ask::Connect { provider, connected } => format!("connect {provider} {connected} at {count}"),
         }
@@ -239,6 +310,7 @@ impl Ask {
                 AskFields { kind: 4, name, connected, ..AskFields::default() }
             }
             Ask::Decide(decide) => AskFields::deciding(decide),
+            Ask::Grant(demand) => AskFields::granting(demand),
             Ask::Signal { call, name, payload, key } => AskFields {
                 name: Some(name.to_string()),
                 ok: Some(payload.to_string()),
@@ -304,6 +376,7 @@ impl Ask {
             (6, Some(call), _) if let Some(number) = fields.number => {
                 Ask::Decide(Box::new(fields.decide(call, number)?))
             }
+            (7..=9, None, None) => Ask::Grant(Box::new(fields.grant_demand()?)),
             (kind, _, _) => {
                 return Err(UnreadableAsk { what: format!("its kind {kind} or its call is missing") });
             }
@@ -333,6 +406,7 @@ mod tests {
                 ApprovalAnswered { number: 2, answer, by: Some("ann".into()), remembered: Some("m".into()) };
             Ask::Decide(Box::new(Decide { call, answered, remember: Some("{}".into()) }))
         };
+        let grant = |demand| Ask::Grant(Box::new(demand));
         for (ask, released) in [
             (cancel(Scope::Call(call)), "a40000010702030361"),
             (cancel(Scope::Batch(BatchNo(7))), "a300000107036172"),
@@ -359,13 +433,26 @@ mod tests {
                 decide(ApprovalAnswer::Approved { digest: Digest([7; 32]), args: Some("{}".into()) }),
                 "a900060107020314021558200707",
             ),
+            (
+                grant(GrantDemand::Issue { id: GrantId([7; 16]), record: "{}".into() }),
+                "a30007181a5007070707070707070707070707070707181c627b7d",
+            ),
+            (
+                grant(GrantDemand::Share {
+                    id: GrantId([7; 16]),
+                    copy: GrantId([8; 16]),
+                    record: "{}".into(),
+                }),
+                "a40008181a5007070707070707070707070707070707181b500808",
+            ),
+            (grant(GrantDemand::Revoke { id: GrantId([7; 16]) }), "a20009181a5007070707"),
         ] {
             let bytes = ask.encode();
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             assert!(hex.starts_with(released), "{hex}");
             assert_eq!(Ask::decode(&bytes), Ok(ask));
         }
-        for bad in [&b""[..], b"\xa1\x00\x09", b"\xa1\x00\x01", b"nonsense"] {
+        for bad in [&b""[..], b"\xa1\x00\x0a", b"\xa1\x00\x01", b"\xa1\x00\x09", b"nonsense"] {
             assert!(Ask::decode(bad).is_err(), "{bad:?}");
         }
     }

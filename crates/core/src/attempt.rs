@@ -25,13 +25,17 @@ impl Deadlines {
 }
 
 /// How often a tool may be tried, and how long to wait between; absent fields have the default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RetryRule {
     /// The maximum number of attempts.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
     /// The longest wait before the second attempt, in milliseconds; it doubles with each further one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub base_ms: Option<u64>,
     /// The longest wait overall, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cap_ms: Option<u64>,
 }
 

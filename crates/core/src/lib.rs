@@ -14,6 +14,7 @@ pub mod dedupe;
 pub mod entry;
 pub mod failure;
 pub mod few;
+pub mod grant;
 pub mod handle;
 pub mod ids;
 pub mod limits;

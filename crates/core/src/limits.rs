@@ -74,6 +74,10 @@ macro_rules! call_limits {
         policy_text_bytes_max = 1_024;
         /// The longest time, in milliseconds, that a rule may give people to answer; beyond it a question is forgotten, not open.
         policy_ask_ms_max = 2_592_000_000;
+        /// The uses of one grant: each is a record of its session.
+        grant_uses_max = 10_000;
+        /// The binding of a grant, in bytes: it is a part of one record.
+        grant_binding_bytes_max = 8_192;
         /// How long one attempt may take, in milliseconds, unless the tool says so.
         attempt_ms = 30_000;
         /// How long a call may take in all, in milliseconds, unless its tool says so.

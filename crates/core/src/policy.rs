@@ -4,12 +4,14 @@
 //! everything that is not known of a call: an absent or wrongly typed argument, an unset hint, a missing label, principal or
 //! turn matches no `allow` and every `ask` and `deny`.
 
+mod arguments;
 mod condition;
 mod glob;
 mod number;
 mod parse;
 mod problem;
 
+pub use arguments::ArgumentRules;
 pub use problem::{PolicyMistake, PolicyProblem};
 
 use crate::limits::CallLimits;

@@ -1,11 +1,12 @@
-//! Features built on calls: tasks, notices, schedules, triggers, child sessions, pairs, secrets, files, policy, approvals, removal,
-//! retention, webhooks.
+//! Features built on calls: tasks, notices, schedules, triggers, child sessions, pairs, secrets, files, policy, approvals, grants,
+//! removal, retention, webhooks.
 
 pub(crate) mod approvals;
 pub(crate) mod awaits;
 pub(crate) mod catalog;
 pub(crate) mod children;
 pub(crate) mod files;
+pub(crate) mod grants;
 pub(crate) mod inbox;
 pub(crate) mod pairs;
 pub(crate) mod policy;

@@ -287,6 +287,13 @@ pub mod approvals {
     pub use windlass_core::call::{ApprovalAnswer, ApprovalAnswered, ApprovalAsked, JudgedCall, Permission};
 }
 
+/// Grants: standing permissions of a session to call one tool, by token.
+pub mod grants {
+    pub use crate::features::grants::{GrantPage, Grants, IssuedGrant, NewGrantCopy};
+    pub use crate::session::grants::{Grant, GrantCopy};
+    pub use windlass_core::grant::{GrantId, GrantNarrowing, GrantProblem, GrantTerms, GrantToken};
+}
+
 /// Recorded calls, batches and questions, read from a store with or without an owner.
 pub mod inspect {
     pub use crate::read::inspect::{CallFilter, CallsPage, Line, OpenQuestion, RecordedCall};
@@ -337,6 +344,7 @@ pub mod error {
     pub use crate::api::misuse::{Misuse, StepError};
     pub use crate::api::secret::SecretError;
     pub use crate::features::children::ChildError;
+    pub use crate::features::grants::GrantError;
     pub use crate::features::inbox::InboxError;
     pub use crate::features::pairs::PairError;
     pub use crate::features::policy::{CheckError, PolicyError};

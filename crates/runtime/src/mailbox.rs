@@ -3,3 +3,4 @@
 pub mod approve;
 pub mod ask;
 pub(crate) mod closing;
+pub(crate) mod grants;

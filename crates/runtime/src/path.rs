@@ -3,6 +3,7 @@
 pub(crate) mod attached;
 pub(crate) mod background;
 pub(crate) mod drive;
+pub(crate) mod grants;
 pub(crate) mod hooks;
 pub(crate) mod nested;
 pub(crate) mod stage;

@@ -15,6 +15,7 @@ pub(crate) mod cx;
 pub mod events;
 pub(crate) mod folders;
 pub(crate) mod gate;
+pub(crate) mod grants;
 pub(crate) mod held;
 pub(crate) mod inner;
 pub(crate) mod kin;

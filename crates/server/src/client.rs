@@ -1,8 +1,8 @@
 //! The API's client: asks the owner of a folder through its socket, or a server at an address.
 
-mod webhooks;
-
+mod grants;
 mod people;
+mod webhooks;
 
 use crate::events::Follow;
 use crate::following::Following;

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use windlass::BatchError;
 use windlass::batch::fresh_key;
-use windlass::error::{AskError, ChildError, Lost, SessionError, WebhookError, chain};
+use windlass::error::{AskError, ChildError, GrantError, Lost, SessionError, WebhookError, chain};
 use windlass::store::StoreError;
 use windlass_args::json;
 use windlass_core::code::Code;
@@ -199,6 +199,24 @@ impl From<WebhookError> for Problem {
             | WebhookError::Session(SessionError::Shape { .. }) => ProblemCode::InvalidWebhook,
             WebhookError::Session(error) => error.into(),
             WebhookError::Secret(error) => return Problem::from(error.clone()),
+            _ => ProblemCode::Internal,
+        };
+        Problem::new(code, told(code, &error))
+    }
+}
+
+impl From<GrantError> for Problem {
+    fn from(error: GrantError) -> Problem {
+        let code = match &error {
+            GrantError::NotFound { .. } => ProblemCode::NotFound,
+            GrantError::Over { .. } => ProblemCode::Over,
+            GrantError::Full { .. } | GrantError::TooManyCopies { .. } => ProblemCode::TooManyGrants,
+            GrantError::Terms(_)
+            | GrantError::NoChild { .. }
+            | GrantError::Differs
+            | GrantError::TooLarge { .. } => ProblemCode::InvalidGrant,
+            GrantError::Unacknowledged { .. } => ProblemCode::Unacknowledged,
+            GrantError::Session(error) => error.into(),
             _ => ProblemCode::Internal,
         };
         Problem::new(code, told(code, &error))

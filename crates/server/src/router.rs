@@ -8,8 +8,8 @@ use crate::events::{self, Follow};
 use crate::metrics;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{
-    approvals, artifacts, asks, batches, calls, files, health, pairs, policy, schedules, secrets, sessions,
-    tasks, tokens, tools, triggers, webhooks,
+    approvals, artifacts, asks, batches, calls, files, grants, health, pairs, policy, schedules, secrets,
+    sessions, tasks, tokens, tools, triggers, webhooks,
 };
 use crate::view::{CallPage, QuestionPage, ShownBatch, ShownCall};
 use crate::watched::{self, TokenWatch};
@@ -17,6 +17,7 @@ use crate::wire;
 use crate::wire::approvals::{
     DecisionBody, DecisionReceipt, PreviewBody, PreviewView, RememberedView, WaitingPage, WaitingQuery,
 };
+use crate::wire::grants::{AttenuateBody, GrantBody, GrantQuery, GrantView, NewGrantView};
 use crate::wire::policy::{PolicyBody, PolicyCheckBody};
 use crate::wire::schedules::{EditSchedule, Fires, PreviewQuery, ScheduleBody};
 use crate::wire::shown::{
@@ -45,7 +46,7 @@ use windlass::webhooks::{Webhook, WebhookTrial};
 #[rustfmt::skip]
 #[expect(clippy::too_many_lines, reason = "one table, a line for each route")]
 pub(crate) fn surface() -> Vec<Route> {
-    use ProblemCode::{BadBatch, Conflict, Draining, FourEyes, Gone, InvalidArgs, InvalidFile, InvalidPair, InvalidPolicy, InvalidSchedule, InvalidSecret, InvalidSession, InvalidToken, InvalidTrigger, InvalidWebhook, NoSecretKey, NoSuchRange, NoSuchSignal, NoSuchTool, NotBackground, NotFound, Over, Overloaded, ProviderFailed, SessionClosed, StaleDigest, StoreUnavailable, TooManyChildren, TooManyPairs, TooManySchedules, TooManySecrets, TooManySignals, TooManyTokens, TooManyTriggers, TooManyWebhooks, Unacknowledged, Unfit};
+    use ProblemCode::{BadBatch, Conflict, Draining, FourEyes, Gone, InvalidArgs, InvalidFile, InvalidGrant, InvalidPair, InvalidPolicy, InvalidSchedule, InvalidSecret, InvalidSession, InvalidToken, InvalidTrigger, InvalidWebhook, NoSecretKey, NoSuchRange, NoSuchSignal, NoSuchTool, NotBackground, NotFound, Over, Overloaded, ProviderFailed, SessionClosed, StaleDigest, StoreUnavailable, TooManyChildren, TooManyGrants, TooManyPairs, TooManySchedules, TooManySecrets, TooManySignals, TooManyTokens, TooManyTriggers, TooManyWebhooks, Unacknowledged, Unfit};
     use TokenScope::{Admin, Approve, Calls, Complete, Read};
     vec![
         Route::get("/healthz", OPEN, health::healthz).called("health").answers::<HealthView>("Whether the process is alive."),
@@ -139,6 +140,10 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::put("/v1/policy", Admin, policy::set).called("set_policy").takes::<PolicyBody>().answers::<PolicyVersion>("Replaces the rules set before; answered when every worker has them.").or(&[Conflict, InvalidPolicy, Unacknowledged, Draining]),
         Route::get("/v1/policy/versions", Admin, policy::versions).called("list_policy_versions").asks::<wire::Paging>().answers::<PageView<PolicyVersion>>("Lists the versions of the policy, newest first."),
         Route::post("/v1/policy/check", Admin, policy::check).called("check_policy").takes::<PolicyCheckBody>().answers::<PolicyCheck>("Explains the ruling on a call, rule by rule, without making it.").or(&[NoSuchTool, ProviderFailed]),
+        Route::get("/v1/grants", Admin, grants::list).called("list_grants").asks::<GrantQuery>().answers::<PageView<GrantView>>("Lists grants, by session and id (tokens and bindings are never shown)."),
+        Route::post("/v1/grants", Admin, grants::issue).called("issue_grant").takes::<GrantBody>().makes::<NewGrantView>("Issues a grant to a session; its token is returned only once.").or(&[NotFound, InvalidGrant, TooManyGrants, Unacknowledged, Draining]),
+        Route::post("/v1/grants/{grant}/attenuate", Admin, grants::attenuate).called("attenuate_grant").takes::<AttenuateBody>().makes::<NewGrantView>("Makes a narrower copy of a grant, which takes its uses out of the grant; its token is returned only once.").or(&[Over, InvalidGrant, TooManyGrants, Unacknowledged, Draining]),
+        Route::delete("/v1/grants/{grant}", Admin, grants::revoke).called("revoke_grant").answers::<wire::Deleted>("Revokes a grant and all its copies; answered when every worker has adopted it.").or(&[Unacknowledged, Draining]),
         Route::get("/v1/secrets", Admin, secrets::list_all).called("list_folder_secrets").asks::<wire::Paging>().answers::<PageView<SecretEntry>>("Lists the names of the secrets of all sessions (values are never shown)."),
         Route::put("/v1/secrets/{name}", Admin, secrets::set_for_all).called("set_folder_secret").takes::<wire::NewSecret>().answers::<SecretEntry>("Stores a secret for all sessions, encrypted; one of a session's own with the same name comes first.").or(&[InvalidSecret, TooManySecrets, NoSecretKey, Draining]),
         Route::delete("/v1/secrets/{name}", Admin, secrets::remove_for_all).called("delete_folder_secret").answers::<wire::Deleted>("Removes a secret of all sessions, if it exists.").or(&[InvalidSecret, Draining]),

@@ -8,6 +8,7 @@ pub mod batches;
 mod bytes;
 pub mod calls;
 pub mod files;
+pub mod grants;
 pub mod health;
 pub mod pairs;
 pub mod policy;

@@ -4,6 +4,7 @@
 pub mod approvals;
 pub mod background;
 pub mod batch;
+pub mod grants;
 pub mod parts;
 pub mod policy;
 pub mod schedules;

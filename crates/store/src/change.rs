@@ -200,6 +200,14 @@ pub enum Row {
         /// Its value.
         value: Arc<[u8]>,
     },
+    /// Claims a key: adds an empty record where there is none. Refused with [`Refused::Exists`] if there is one, so of several
+    /// changes that claim a key only one is applied.
+    Claim {
+        /// The space.
+        space: Space,
+        /// The key.
+        key: String,
+    },
     /// Removes a record. Removing a missing one changes nothing.
     Remove {
         /// The space.
@@ -274,6 +282,7 @@ impl SessionChange {
             Row::Cut { blob, pieces } => blob.0 < BLOBS_MAX && *pieces < BLOB_PIECES_MAX,
             Row::Mark { call, .. } => call.batch.0 < BATCHES_MAX,
             Row::Put { key, value, .. } => record_fits(key, value),
+            Row::Claim { key, .. } => record_fits(key, &[]),
             Row::Adopt { .. } | Row::Remove { .. } => true,
         })
     }
@@ -288,7 +297,8 @@ impl SessionChange {
                 Row::Reopen(no) if *no == wanted => open = true,
                 Row::Batch { .. } | Row::Close(_) | Row::Reopen(_) => {}
                 Row::Journal { .. } | Row::Chunk { .. } | Row::Adopt { .. } | Row::Mark { .. } => {}
-                Row::Put { .. } | Row::Remove { .. } | Row::Cut { .. } | Row::Expire(_) => {}
+                Row::Put { .. } | Row::Claim { .. } | Row::Remove { .. } => {}
+                Row::Cut { .. } | Row::Expire(_) => {}
             }
         }
         made.then_some(open)

@@ -58,6 +58,10 @@ pub enum Space {
     Revealed = 50,
     /// The approvals that are given again, by id.
     Remembered = 60,
+    /// The grants, by id.
+    Grant = 66,
+    /// The uses of grants: each claims a key, of the grant's id and a number.
+    GrantUse = 67,
     /// The calls that ended as unknown, by number, until somebody says how they ended.
     Unknown = 65,
     /// The secrets, by name: encrypted.
@@ -163,7 +167,7 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 impl Space {
     /// The spaces that are removed with their session, in this order. Blobs come first: the rest of a blob is found by its record.
     /// [`Space::Removing`] is not among them.
-    pub(crate) const REMOVED: [Space; 22] = [
+    pub(crate) const REMOVED: [Space; 24] = [
         Space::Blob,
         Space::Content,
         Space::Loose,
@@ -186,6 +190,8 @@ impl Space {
         Space::Secret,
         Space::Outgoing,
         Space::Unknown,
+        Space::Grant,
+        Space::GrantUse,
     ];
 
     /// Its records in a session.

@@ -33,7 +33,7 @@ pub use principals::{
     a_session_belongs_to_the_principal_that_opened_it,
 };
 pub use records::{
-    a_guard_on_a_record_refuses_the_whole_change, a_record_is_what_was_put_last,
+    a_guard_on_a_record_refuses_the_whole_change, a_key_is_claimed_once, a_record_is_what_was_put_last,
     a_space_has_room_for_so_many, records_are_read_in_pages_by_key, records_of_the_store_are_nobodys,
     records_that_are_too_large_are_refused, sessions_are_found_by_what_they_keep,
 };
@@ -92,6 +92,7 @@ macro_rules! store_suite {
             a_record_is_what_was_put_last,
             a_guard_on_a_record_refuses_the_whole_change,
             a_space_has_room_for_so_many,
+            a_key_is_claimed_once,
             records_are_read_in_pages_by_key,
             sessions_are_found_by_what_they_keep,
             records_of_the_store_are_nobodys,

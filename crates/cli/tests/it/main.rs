@@ -13,6 +13,7 @@ mod data_folder;
 mod dev;
 mod examples;
 mod flood;
+mod grants;
 mod kills;
 mod logs;
 mod memory;

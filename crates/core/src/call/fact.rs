@@ -3,6 +3,7 @@
 use super::permission::{ApprovalAnswered, ApprovalAsked, JudgedCall, Withheld};
 use crate::attempt::{Deadline, Deadlines, Rules};
 use crate::failure::Failure;
+use crate::grant::GrantId;
 use crate::ids::{AttemptNo, CallId, Mark};
 use crate::operation::Operation;
 use crate::outcome::{JsonText, ModelAnswer, Outcome, Success};
@@ -100,6 +101,8 @@ pub struct Opened {
     pub task: Option<Box<Detached>>,
     /// How long its answer may be, where its caller said so; outside identity.
     pub answer: Option<Box<AnswerBudget>>,
+    /// The grant by which it is made, if it is made by one; outside identity.
+    pub grant: Option<Box<GrantId>>,
 }
 
 /// Its tool was found and its arguments fit: the call is pinned to the tool's contract.

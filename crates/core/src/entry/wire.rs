@@ -17,11 +17,13 @@ use crate::call::{
     Ended, Fact, Kind, LostAttempt, Model, Opened, PreparedCall, Result as Attempted, Returned, Same, SameAs,
     SetAside, Spent, Started,
 };
+use crate::grant::GrantId;
 use crate::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use crate::outcome::{ModelAnswer, Success, Value};
 use crate::tool::{Digest, EffectClass, Origin};
 use attempt::{BudgetFields, DeadlineFields, DetachedFields, MadeFields, RuleFields};
 use fields::Fields;
+use minicbor::bytes::ByteSlice;
 use minicbor::{Decode, Encode};
 use outcome::{
     FailureFields, KeptFields, OutcomeFields, PartFields, SideFields, read_parts, read_side, write_parts,
@@ -120,6 +122,8 @@ struct OpenedFields<'a> {
     task: Option<DetachedFields>,
     #[n(8)]
     answer: Option<BudgetFields>,
+    #[cbor(b(9), with = "minicbor::bytes")]
+    grant: Option<&'a [u8]>,
 }
 
 #[derive(Decode)]
@@ -242,6 +246,7 @@ pub(super) fn write_opened(opened: &Opened, bytes: &mut Vec<u8>) {
         .maybe(6, opened.inline_ms)
         .maybe(7, opened.task.as_deref().map(DetachedFields::from))
         .maybe(8, opened.answer.as_deref().map(BudgetFields::from))
+        .maybe(9, opened.grant.as_deref().map(|grant| <&ByteSlice>::from(&grant.0[..])))
         .end();
 }
 
@@ -465,7 +470,12 @@ fn read_opened(fields: OpenedFields<'_>, payload: &[u8]) -> Result<Opened, Field
         inline_ms: fields.inline_ms,
         task: fields.task.map(|fields| attempt::read_detached(fields).map(Box::new)).transpose()?,
         answer: fields.answer.map(|fields| Box::new(fields.read())),
+        grant: fields.grant.map(grant).transpose()?,
     })
+}
+
+fn grant(bytes: &[u8]) -> Result<Box<GrantId>, FieldProblem> {
+    bytes.try_into().map(|id| Box::new(GrantId(id))).map_err(|_| wrong("the id of a grant has 16 bytes"))
 }
 
 fn read_prepared(fields: PreparedFields<'_>) -> Result<PreparedCall, FieldProblem> {

@@ -33,8 +33,16 @@ pub(super) enum CallCondition {
     Turn(Globs),
     /// The session has read private data and untrusted content, or it has not read both.
     Exposed(bool),
-    /// An argument; `place` counts those of the rule.
-    Argument { place: usize, pointer: Pointer, test: ArgumentTest },
+    /// An argument.
+    Argument(ArgumentCondition),
+}
+
+/// A condition about an argument; `place` counts those of the rule.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ArgumentCondition {
+    pub(super) place: usize,
+    pub(super) pointer: Pointer,
+    pub(super) test: ArgumentTest,
 }
 
 /// Globs of which one must match.
@@ -112,11 +120,7 @@ impl CallCondition {
             }
             CallCondition::Turn(globs) => of_text(globs, call.turn),
             CallCondition::Exposed(wanted) => Finding::of(call.exposure.is_both() == *wanted),
-            CallCondition::Argument { pointer, test, .. } => match pointer.find(call.args) {
-                None => Finding::Absent,
-                Some(Value::Array(items)) => test.of_array(items, ruling),
-                Some(value) => test.of_value(value),
-            },
+            CallCondition::Argument(condition) => condition.finding(call.args, ruling),
         }
     }
 
@@ -126,7 +130,17 @@ impl CallCondition {
             CallCondition::Label { label, .. } => format!("labels.{label}"),
             CallCondition::Turn(_) => "turn".to_string(),
             CallCondition::Exposed(_) => "exposed".to_string(),
-            CallCondition::Argument { place, .. } => format!("args[{place}]"),
+            CallCondition::Argument(condition) => format!("args[{}]", condition.place),
+        }
+    }
+}
+
+impl ArgumentCondition {
+    pub(super) fn finding(&self, args: &Value, ruling: Ruling) -> Finding {
+        match self.pointer.find(args) {
+            None => Finding::Absent,
+            Some(Value::Array(items)) => self.test.of_array(items, ruling),
+            Some(value) => self.test.of_value(value),
         }
     }
 }
@@ -258,10 +272,14 @@ impl std::fmt::Display for CallCondition {
             CallCondition::Exposed(false) => {
                 f.write_str("the session has not read both private data and untrusted content")
             }
-            CallCondition::Argument { pointer, test, .. } => {
-                write!(f, "the argument {:?} {test}", pointer.written)
-            }
+            CallCondition::Argument(condition) => write!(f, "{condition}"),
         }
+    }
+}
+
+impl std::fmt::Display for ArgumentCondition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the argument {:?} {}", self.pointer.written, self.test)
     }
 }
 

@@ -1,6 +1,8 @@
 //! From JSON to compiled rules: every key is known, every text is bounded, every problem names its place.
 
-use super::condition::{ArgumentTest, CallCondition, Globs, Pointer, Scalar, ToolCondition};
+use super::condition::{
+    ArgumentCondition, ArgumentTest, CallCondition, Globs, Pointer, Scalar, ToolCondition,
+};
 use super::glob::Glob;
 use super::problem::{PolicyMistake, PolicyProblem, shortened};
 use super::{PolicyRule, Ruling, number};
@@ -117,11 +119,7 @@ fn conditions(when: &PolicyPlace<'_>) -> PolicyResult<(Vec<ToolCondition>, Vec<C
         on_call.push(CallCondition::Exposed(exposed.bool()?));
     }
     if let Some(args) = when.key(map, "args") {
-        let items =
-            args.filled_list("a list such as [{ pointer = \"/path\", prefix = \"/tmp/\" }]", CONDITIONS)?;
-        for (index, item) in items.iter().enumerate() {
-            on_call.push(argument(&args.item(index, item), index)?);
-        }
+        on_call.extend(arguments(&args)?.into_iter().map(CallCondition::Argument));
     }
     when.check_count(
         on_tool.len() + on_call.len(),
@@ -165,7 +163,18 @@ fn label_conditions(labels: &PolicyPlace<'_>) -> PolicyResult<Vec<CallCondition>
     map.iter().collect::<BTreeMap<_, _>>().into_iter().map(condition).collect()
 }
 
-fn argument(condition: &PolicyPlace<'_>, place: usize) -> PolicyResult<CallCondition> {
+/// The conditions of a list `args` by itself.
+pub(super) fn argument_list(value: &Value, limits: &CallLimits) -> PolicyResult<Vec<ArgumentCondition>> {
+    arguments(&PolicyPlace { value, path: ".args".to_string(), limits })
+}
+
+fn arguments(args: &PolicyPlace<'_>) -> PolicyResult<Vec<ArgumentCondition>> {
+    let items =
+        args.filled_list("a list such as [{ pointer = \"/path\", prefix = \"/tmp/\" }]", CONDITIONS)?;
+    items.iter().enumerate().map(|(index, item)| argument(&args.item(index, item), index)).collect()
+}
+
+fn argument(condition: &PolicyPlace<'_>, place: usize) -> PolicyResult<ArgumentCondition> {
     let map = condition.object("a table such as { pointer = \"/path\", prefix = \"/tmp/\" }")?;
     condition.check_keys(map, ARGUMENT_KEYS)?;
     let at = condition.needed(map, "pointer", "write the place of the argument, such as \"/path\"")?;
@@ -192,7 +201,7 @@ fn argument(condition: &PolicyPlace<'_>, place: usize) -> PolicyResult<CallCondi
     } else {
         return condition.fail(PolicyMistake::Comparisons { count: 0 });
     };
-    Ok(CallCondition::Argument { place, pointer, test })
+    Ok(ArgumentCondition { place, pointer, test })
 }
 
 fn range_test(range: &PolicyPlace<'_>) -> PolicyResult<ArgumentTest> {

@@ -26,6 +26,7 @@ fn opened(id: &str, tool: &str, args: &str) -> Opened {
         inline_ms: None,
         task: None,
         answer: None,
+        grant: None,
     }
 }
 

@@ -361,6 +361,7 @@ fn asked() -> Opened {
         inline_ms: None,
         task: None,
         answer: None,
+        grant: None,
     }
 }
 

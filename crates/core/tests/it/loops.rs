@@ -27,6 +27,7 @@ fn asked_as(given: Given, tool: &str, args: &str) -> CallFingerprint {
             inline_ms: None,
             task: None,
             answer: None,
+            grant: None,
         },
         &CallLimits::default(),
     )

@@ -13,6 +13,7 @@ mod class_change;
 mod damaged;
 mod deadline;
 mod entry;
+mod grant;
 mod loops;
 mod opened;
 mod operation;

@@ -15,5 +15,6 @@ pub fn opened() -> Opened {
         inline_ms: None,
         task: None,
         answer: None,
+        grant: None,
     }
 }

@@ -272,6 +272,7 @@ impl CallAnswer {
             ran_ms: end.and_then(|_| self.call.measured_us()).map(|ran_us| ran_us / 1_000),
             repairs: Some(repairs).filter(|repairs| !repairs.is_empty()),
             answered_by: self.call.made.as_ref().and_then(|made| made.answered_by.as_deref()),
+            grant: self.call.opened.grant.as_deref().map(ToString::to_string),
             permission: PermissionView::of(&self.call),
             origin: OriginView::of(self.call.origin),
             waiting_for: None,

@@ -94,6 +94,10 @@ table! {
         ToolRules,
         /// The remembered approvals of a session. Alone.
         Remembered,
+        /// The grants of a session that are in memory. Alone.
+        Grants,
+        /// The counts of one grant. Alone.
+        Grant,
         /// The calls that wait for a tool. Alone.
         ToolWaits,
         /// The threads of tools. Alone.

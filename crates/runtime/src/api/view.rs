@@ -67,6 +67,9 @@ pub struct CallView<'a> {
     /// The hook that answered in place of the tool; absent if none did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answered_by: Option<&'a str>,
+    /// The id of the grant by which it was made; absent if it was made without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grant: Option<String>,
     /// How it was permitted or denied; absent if no rule and no person was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permission: Option<PermissionView<'a>>,
@@ -535,6 +538,7 @@ mod tests {
                 ran_ms: Some(1),
                 repairs: Some(vec!["/a: a number".to_string()]),
                 answered_by: Some("cache"),
+                grant: Some("0".repeat(32)),
                 permission: None,
                 origin: OriginView::of(Origin(0x51)),
                 waiting_for: Some("sleep"),

@@ -4,6 +4,7 @@ use crate::api::error::SessionError;
 use crate::api::journal::find_id;
 use crate::mailbox::approve::{self, ApprovalDecision};
 use crate::mailbox::ask::AskError;
+use crate::path::grants;
 use crate::path::stage::prepare;
 use crate::read::inspect::{WaitingCall, WaitingPlace, waiting_with_tools};
 use crate::session::adopting;
@@ -72,7 +73,7 @@ impl Runtime {
         let shown = approve::ran(&call, &self.0.limits)?;
         let differences = canonical::differences(&shown, args, DIFFERENCES_MAX);
         let place = BatchPlace::new(session.name.as_str().into(), key, None);
-        let problem = match self.0.registry.look_up(&place, &call.opened.tool).await {
+        let problem = match grants::look_up_recorded(&self.0, &session.name, &place, &call.opened).await? {
             ToolLookup::Tool(tool) => {
                 prepare::checked(&tool, args.clone(), &self.0.limits).err().map(|failure| failure.message)
             }

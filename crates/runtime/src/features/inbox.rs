@@ -351,7 +351,7 @@ impl Inbox {
         };
         let Some((_, mut call, batch_key)) = found else { return Ok(None) };
         let place = BatchPlace::new(self.session.as_str().into(), batch_key, None);
-        let tool = self.rt.as_ref().and_then(|rt| rt.registry.known(&place, &call.opened.tool));
+        let tool = self.rt.as_ref().and_then(|rt| rt.registry.known_for(&place, &call.opened));
         let unknown = SecretNames::default();
         let names = tool.as_ref().map_or(&unknown, |tool| &tool.secret_names);
         let redacted = RedactedArgs::of_text(&call.opened.args.text, names);

@@ -204,6 +204,10 @@ fn remembered(
         let why = if asked.four_eyes { "four eyes are asked for" } else { "it is about untrusted content" };
         return Err(invalid(format!("this approval cannot be remembered: {why}; approve each call")));
     }
+    if call.opened.grant.is_some() {
+        let why = "the call is made by a grant, which says itself what it covers";
+        return Err(invalid(format!("this approval cannot be remembered: {why}; approve each call")));
+    }
     let args = match &decision.args {
         Some(edited) => edited.clone(),
         None => ran(call, approver.limits)?,

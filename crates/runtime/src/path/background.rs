@@ -94,7 +94,7 @@ pub(crate) fn refuse_start(held: &mut Held) -> Result<(), Lost> {
 pub(crate) async fn load_targets(rt: &Inner, place: &BatchPlace, calls: &[RecordedRequest]) {
     let due_us = crate::session::held::due_us(rt.clock.elapsed_us(), rt.limits.inline_queue_ms);
     for asked in calls.iter().filter(|asked| asked.opened.task.is_some()) {
-        if rt.registry.known(place, &asked.opened.tool).is_none() {
+        if rt.registry.known_for(place, &asked.opened).is_none() {
             tokio::select! {
                 _ = rt.registry.look_up(place, &asked.opened.tool) => {}
                 () = rt.wheel.until(due_us) => return,

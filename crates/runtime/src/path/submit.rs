@@ -358,8 +358,9 @@ async fn load_targets(rt: &Inner, session: &Session, checked: &mut ShapedBatch) 
     }
     Box::pin(background::load_targets(rt, &place, &checked.calls)).await;
     for opened in checked.calls.iter_mut().map(|asked| &mut asked.opened) {
-        if let Some(task) = opened.task.as_mut().filter(|task| task.title.is_none()) {
-            task.title = rt.registry.known(&place, &opened.tool).and_then(|tool| background::title_of(&tool));
+        if opened.task.as_ref().is_some_and(|task| task.title.is_none()) {
+            let title = rt.registry.known_for(&place, opened).and_then(|tool| background::title_of(&tool));
+            opened.task.iter_mut().for_each(|task| task.title.clone_from(&title));
         }
     }
 }

@@ -214,6 +214,9 @@ fn opened(fact: &Opened, names: &SecretNames) -> String {
     if let Some(task) = &fact.task {
         told.push_str(&format!("; {}", detached(task)));
     }
+    if let Some(grant) = &fact.grant {
+        told.push_str(&format!("; by the grant {grant}"));
+    }
     told
 }
 

@@ -5,6 +5,7 @@ use crate::api::error::{Lost, SessionError, chain};
 use crate::session::admission::Admission;
 use crate::session::away::{self, APPROVAL_WAIT};
 use crate::session::batch::{self, DemandReach, HeardDemand, OpenBatch, SignalDelivery, Used};
+use crate::session::grants;
 use crate::session::held::{Ack, DriveContext};
 use crate::session::inner::Inner;
 use crate::session::notices;
@@ -143,6 +144,12 @@ pub(crate) async fn adopt(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(),
             }
             Ok(Ask::Decide(decide)) => {
                 (Scope::Call(decide.call), batch::CallDemand::Approval(Arc::from(decide)))
+            }
+            Ok(Ask::Grant(demand)) => {
+                let adopted = grants::adopt(rt, session, &key, &demand).await;
+                asking.remove(&key);
+                adopted?;
+                continue;
             }
             Ok(Ask::Accept { call }) => (Scope::Call(call), batch::CallDemand::Accept),
             Ok(Ask::Resolve { call, landed }) => {

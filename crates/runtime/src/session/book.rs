@@ -506,6 +506,7 @@ mod tests {
             inline_ms: None,
             task: None,
             answer: None,
+            grant: None,
         };
         batch.place(&call, Submission { before: 0, at: NOW }, &EnforcedLimits::default());
         let what = CallDemand::Complete { name: name.into(), completion: Completion::ok("1") };

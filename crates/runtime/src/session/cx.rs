@@ -12,6 +12,7 @@ use crate::api::progress::{Progress, words};
 use crate::api::traced::TraceParent;
 use crate::session::artifacts::{ArtifactWriter, Artifacts};
 use crate::session::batch::Used;
+use crate::session::grants::SessionGrants;
 use crate::session::held::DriveContext;
 use crate::session::log::Stream;
 use crate::session::permission::ApprovedContent;
@@ -235,6 +236,13 @@ impl Cx {
     /// The payload the tool attached when the call was prepared, as JSON.
     pub fn payload(&self) -> Option<&str> {
         self.made.as_ref()?.payload.as_deref()
+    }
+
+    /// The value that the call's grant has for its tool; `None` if the call is made without a grant, or the grant has none.
+    pub fn binding(&self) -> Option<Value> {
+        let grant = self.batch.asked_for(self.call.ordinal)?.grant?;
+        let hold = self.hold.upgrade()?;
+        hold.session.slots.of::<SessionGrants>().known(&grant)?.binding()
     }
 
     /// The host's input of the batch under this name.

@@ -492,7 +492,10 @@ impl Held {
 
     /// Whether the start of an attempt must be durable before the tool runs.
     pub(crate) fn must_record(&self, intent: Intent) -> bool {
-        (intent == Intent::First && !windlass_core::mutant::breaks("no-intent")) || self.on.rt.is_careful()
+        (intent == Intent::First && !windlass_core::mutant::breaks("no-intent"))
+            || self.on.rt.is_careful()
+            // The use it takes of a grant is durable before it runs, whatever its class.
+            || self.call.opened.grant.is_some()
     }
 
     /// The rows it carries.

@@ -18,6 +18,7 @@ use windlass_args::text::Packing;
 use windlass_core::attempt::Deadlines;
 use windlass_core::batch::{Opening, Parent};
 use windlass_core::call::{Detached, DetachedBy, Opened, Wake};
+use windlass_core::grant::{GrantId, GrantToken};
 use windlass_core::ids::Ordinal;
 use windlass_core::loops::Loop;
 use windlass_core::projection::AnswerBudget;
@@ -100,6 +101,9 @@ pub struct CallRequest {
     pub inline_ms: Option<u64>,
     /// How long the model's view of it may be: less or more than its tool, its session and the limits say.
     pub answer: AnswerBudget,
+    /// The token of the grant by which it is made: then the tool is the one that the grant is for, also if the session does not have
+    /// it. Not part of its identity; the token is recorded nowhere.
+    pub grant: Option<GrantToken>,
     /// Starts it as a task, if its tool may continue in the background: nobody waits for it.
     pub task: Option<NewTask>,
     /// The observer of what it makes, beside that of its batch. Not recorded; the first one counts.
@@ -331,8 +335,9 @@ fn ask(
     if let Some(Err(problem)) = answer.as_deref().map(|answer| answer.check(limits.call())) {
         return shape(format!("calls[{place}]: {problem}"));
     }
+    let grant = call.grant.take().map(|token| Box::new(GrantId::of(&token)));
     let CallRequest { priority, inline_ms, .. } = *call;
-    let opened = Opened { id, tool, args, provider, deadlines, priority, inline_ms, task, answer };
+    let opened = Opened { id, tool, args, provider, deadlines, priority, inline_ms, task, answer, grant };
     calls.push(RecordedRequest { opened, args: value, ordinal: Ordinal(0), goes_on_with: None });
     Ok(())
 }

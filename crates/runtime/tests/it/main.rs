@@ -31,6 +31,7 @@ mod frames;
 mod gates;
 mod gives_way;
 mod gone;
+mod grants;
 mod hooks;
 mod inside;
 mod load;

@@ -99,13 +99,15 @@ problem_codes! {
     TooManySchedules = "too_many_schedules", 422, "the session has reached its limit of schedules, or of enabled ones";
     InvalidTrigger = "invalid_trigger", 422, "a trigger has an invalid event kind, filter or event argument; the text says what would be right";
     TooManyTriggers = "too_many_triggers", 422, "the session has reached its limit of triggers";
+    InvalidGrant = "invalid_grant", 422, "the terms of a grant are invalid, or a copy would be wider than its grant; the text says what would be right";
+    TooManyGrants = "too_many_grants", 422, "the session has `grants_max` grants, or the grant `grant_copies_max` copies; the text says what to do";
     InvalidPolicy = "invalid_policy", 422, "a rule of the policy is invalid, or the policy is too large; the text names the place and what to write instead";
     InvalidFile = "invalid_file", 422, "the path is not valid for a session's file, it leads over a link, a folder has too many entries, or the host keeps no files";
     TooManyRequests = "too_many_requests", 429, "the token was used too often; `Retry-After` says when to come back";
     TooManySignals = "too_many_signals", 429, "the call has reached its limit of signals that it has not received; come back when it has";
     Overloaded = "overloaded", 503, "too many open calls, too many connections of this principal, or too many large bodies being read; `Retry-After` says when to come back";
     Draining = "draining", 503, "the server is stopping; its successor takes the batch";
-    Unacknowledged = "unacknowledged", 503, "the change of the policy is stored, but a worker has not confirmed that it uses it; send it again to wait for that";
+    Unacknowledged = "unacknowledged", 503, "the change of the policy or of a grant is stored, but a worker has not confirmed that it uses it; send it again to wait for that";
     StoreUnavailable = "store_unavailable", 503, "the disk is full or fails, or the data folder was moved away; nothing new is accepted, running calls continue, and the server recovers once it can write (`Retry-After` says when to ask again)";
     Unreadable = "unreadable", 500, "a journal or a record of the session is damaged; other sessions are not affected. Restore the data folder from a backup. The [log](#the-log) has the place of the damage under the reference in the answer";
     Internal = "internal", 500, "the store is lost, or something else failed inside; everything acknowledged is safe. The cause is not shown: the [log](#the-log) has it under the reference in the answer";

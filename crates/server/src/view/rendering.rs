@@ -137,6 +137,7 @@ fn unrecorded(call: &OpenCall) -> CallView<'_> {
         ran_ms: None,
         repairs: None,
         answered_by: None,
+        grant: None,
         permission: None,
         origin: None,
         waiting_for: None,

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 use windlass::batch::{ProviderData, Siblings, StreamRequest};
+use windlass::grants::GrantToken;
 use windlass::tasks::{NewTask, Wake};
 use windlass::{AnswerBudget, Args, BatchRequest, CallRequest, Deadlines, Limits};
 use windlass_args::json;
@@ -95,6 +96,10 @@ pub struct CallBody {
     /// How many lines the model's view of it may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer_lines_max: Option<u64>,
+    /// The token of the grant by which it is made: then its tool is the one that the grant is for, also if the session does not have
+    /// it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grant: Option<String>,
     /// Starts it as a task, if its tool may continue in the background: the answer does not wait for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<StartTask>,
@@ -322,6 +327,7 @@ fn request(call: CallBody, limits: &Limits) -> CallRequest {
         priority: call.priority,
         inline_ms: call.inline_ms,
         answer: AnswerBudget { bytes_max: call.answer_bytes_max, lines_max: call.answer_lines_max },
+        grant: call.grant.map(GrantToken::given),
         task: call.task.map(NewTask::from),
     }
 }

@@ -10,6 +10,7 @@ mod children;
 mod context;
 mod events;
 mod expired;
+mod grants;
 mod images;
 mod kept;
 mod looks;

@@ -24,6 +24,7 @@ pub struct Objects {
     trigger: String,
     webhook: String,
     approval: String,
+    grant: String,
 }
 
 impl Objects {
@@ -65,6 +66,8 @@ impl Objects {
         let token = served.post("/v1/tokens", wanted).await.expect(201);
         let wanted = json!({"url": "https://chat.example/", "session": session});
         let webhook = served.post("/v1/webhooks", wanted).await.expect(201);
+        let wanted = json!({"session": session, "tool": "say"});
+        let grant = served.post("/v1/grants", wanted).await.expect(201);
         let risky = json!({"key": "risky", "calls": [{"id": "r", "tool": "risky"}]});
         let batches = format!("/v1/sessions/{session}/batches");
         served.ask_as(Some(&rig.alice), "POST", &batches, risky).await.expect(200);
@@ -85,6 +88,7 @@ impl Objects {
             trigger: text(&trigger["id"]),
             webhook: text(&webhook["id"]),
             approval: text(&waiting["items"][0]["id"]),
+            grant: text(&grant["id"]),
         }
     }
 
@@ -109,6 +113,7 @@ impl Objects {
             trigger: nothing(),
             webhook: nothing(),
             approval: nothing(),
+            grant: nothing(),
         }
     }
 
@@ -130,6 +135,7 @@ impl Objects {
             "{schedule}" => self.schedule.clone(),
             "{trigger}" => self.trigger.clone(),
             "{webhook}" => self.webhook.clone(),
+            "{grant}" => self.grant.clone(),
             "{path}" => "notes.txt".to_string(),
             "{name}" => "say".to_string(),
             "{provider}" => "mail".to_string(),
@@ -173,6 +179,7 @@ pub fn body(method: &str, path: &str) -> Value {
         "triggers" => json!({"event": "sold", "tool": "build"}),
         "preview" if path.contains("/approvals/") => json!({"args": {}}),
         "preview" => json!({"cron": "0 0 * * *"}),
+        "grants" => json!({"session": "hers-1", "tool": "say"}),
         "webhooks" => json!({"url": "https://chat.example/"}),
         "check" => json!({"tool": "say"}),
         "tokens" => json!({"principal": "p", "scopes": ["read"]}),

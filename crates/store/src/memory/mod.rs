@@ -412,6 +412,7 @@ impl MemoryState {
                 return own.map(drop).ok_or(Refused::NotOver);
             }
             Row::Close(_) | Row::Reopen(_) | Row::Mark { .. } | Row::Cut { .. } => false,
+            Row::Claim { space, key } => self.records.generation(space.of(change.session), key) != 0,
             Row::Put { .. } | Row::Remove { .. } => false,
         };
         if exists { Err(Refused::Exists) } else { Ok(()) }
@@ -425,6 +426,9 @@ impl MemoryState {
                     self.blobs.insert(blob, session);
                 }
                 return Some(self.records.put(space.of(session), key, value));
+            }
+            Row::Claim { space, key } => {
+                return Some(self.records.put(space.of(session), key, Arc::default()));
             }
             Row::Remove { space, key } => {
                 if let Some(blob) = blob_of(&key).filter(|_| space == Space::Blob) {
@@ -564,6 +568,10 @@ fn clash(earlier: &Row, row: &Row) -> Option<Refused> {
             Some(Refused::Exists)
         }
         (Row::Adopt { key: a }, Row::Adopt { key: b }) if a == b => Some(Refused::Adopted),
+        (
+            Row::Claim { space: x, key: a } | Row::Put { space: x, key: a, .. },
+            Row::Claim { space: y, key: b },
+        ) if (x, a) == (y, b) => Some(Refused::Exists),
         _ => None,
     }
 }

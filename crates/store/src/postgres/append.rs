@@ -62,7 +62,7 @@ fn plain_bytes(change: &SessionChange) -> Option<usize> {
         Row::Journal { data, .. } => Some(bytes + data.len()),
         Row::Batch { .. } | Row::Close(_) | Row::Reopen(_) => Some(bytes),
         Row::Expire(_) | Row::Chunk { .. } | Row::Cut { .. } | Row::Adopt { .. } => None,
-        Row::Mark { .. } | Row::Put { .. } | Row::Remove { .. } => None,
+        Row::Mark { .. } | Row::Put { .. } | Row::Claim { .. } | Row::Remove { .. } => None,
     })
 }
 

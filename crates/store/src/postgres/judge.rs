@@ -195,7 +195,7 @@ impl JudgeQuestions {
                 Row::Adopt { key } => {
                     self.messages.insert((int(change.session.0), digest(key.as_bytes())));
                 }
-                Row::Put { space, key, .. } | Row::Remove { space, key } => {
+                Row::Put { space, key, .. } | Row::Claim { space, key } | Row::Remove { space, key } => {
                     self.records.insert(place(space.of(change.session), key));
                 }
                 Row::Expire(no) => {
@@ -237,7 +237,8 @@ fn keys(row: &Row) -> [Option<Key>; 2] {
         Row::Journal { batch, row, .. } => [Some(Key::Row(row_key(*batch, *row))), None],
         Row::Chunk { blob, seq, .. } => [Some(Key::Piece(piece_key(*blob, *seq))), None],
         Row::Close(_) | Row::Reopen(_) | Row::Adopt { .. } | Row::Mark { .. } => [None, None],
-        Row::Put { .. } | Row::Remove { .. } | Row::Cut { .. } | Row::Expire(_) => [None, None],
+        Row::Put { .. } | Row::Claim { .. } | Row::Remove { .. } => [None, None],
+        Row::Cut { .. } | Row::Expire(_) => [None, None],
     }
 }
 
@@ -335,7 +336,7 @@ impl<'g> Judge<'g> {
                 Guard::Room { space, key, max } => self.check_room(space.of(change.session), key, *max)?,
             }
         }
-        let mut adopted = HashSet::new();
+        let (mut adopted, mut put) = (HashSet::new(), HashSet::new());
         for row in &change.rows {
             for key in keys(row).into_iter().flatten() {
                 if self.known.keys.contains(&key) || !made.insert(key) {
@@ -346,6 +347,14 @@ impl<'g> Judge<'g> {
                 && !self.may_expire(int(change.session.0), int(no.0))
             {
                 return Err(Refused::NotOver);
+            }
+            if let Row::Claim { space, key } = row
+                && (self.generation(space.of(change.session), key) != 0 || put.contains(&(space, key)))
+            {
+                return Err(Refused::Exists);
+            }
+            if let Row::Put { space, key, .. } | Row::Claim { space, key } = row {
+                put.insert((space, key));
             }
             if let Row::Adopt { key } = row {
                 let key = (int(change.session.0), digest(key.as_bytes()));
@@ -392,6 +401,11 @@ impl<'g> Judge<'g> {
             Row::Put { space, key, value } => {
                 seat.last.generation += 1;
                 self.put(place(space.of(change.session), key), seat.last.generation, value);
+                Some(seat.last.generation)
+            }
+            Row::Claim { space, key } => {
+                seat.last.generation += 1;
+                self.put(place(space.of(change.session), key), seat.last.generation, &[]);
                 Some(seat.last.generation)
             }
             Row::Batch { .. } | Row::Journal { .. } | Row::Close(_) | Row::Reopen(_) => None,
@@ -495,7 +509,7 @@ impl<'g> Judge<'g> {
             }
             Row::Expire(no) => writes.expired.push((session, int(no.0))),
             // `record` has noted them.
-            Row::Put { .. } | Row::Remove { .. } => {}
+            Row::Put { .. } | Row::Claim { .. } | Row::Remove { .. } => {}
         }
     }
 

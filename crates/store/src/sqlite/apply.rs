@@ -429,11 +429,20 @@ impl<'c> Applier<'c> {
                 Row::Put { space, key, value } => {
                     generation = self.put_record(space.of(change.session), key, value)?;
                 }
+                Row::Claim { space, key } => generation = self.claim(space.of(change.session), key)?,
                 Row::Remove { space, key } => self.remove_record(space.of(change.session), key)?,
             }
             *wrote = true;
         }
         Ok(generation)
+    }
+
+    /// Adds an empty record where there is none, and returns its generation.
+    fn claim(&mut self, shelf: Shelf, key: &str) -> Result<u64, ApplyFault> {
+        if self.generation_of(shelf, key)? != 0 {
+            return Err(ApplyFault::Redo(Refused::Exists));
+        }
+        Ok(self.put_record(shelf, key, &[])?)
     }
 
     /// Cuts a blob.

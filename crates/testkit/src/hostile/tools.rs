@@ -4,7 +4,7 @@ use super::chances::{OUTER, schema};
 use super::truth::{SeenExecution, ToolTruth, Truth};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use windlass::tool::{BoundFuture, Claims};
+use windlass::tool::{BoundContent, BoundFuture, Claims, PrepareCx};
 use windlass::{Cx, Deadlines, Flags, Limits, Output, Tool, ToolError, ToolFuture, ToolSpec};
 
 /// Longer than the time that passes in a world.
@@ -79,11 +79,12 @@ impl Tool for HostileTool {
         self.truth.asks(args)
     }
 
-    fn bound(&self) -> Option<BoundFuture<'_>> {
+    fn bound<'a>(&'a self, _args: &'a Value, _cx: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
         let name = &self.truth.name;
         self.truth.is_bound.then(|| {
             let content = self.seen.now().bound.get(name).copied().unwrap_or_default();
-            Box::pin(async move { Ok(content.to_le_bytes().to_vec()) }) as BoundFuture<'_>
+            let bound = BoundContent { fixed: content.to_le_bytes().to_vec(), ..BoundContent::default() };
+            Box::pin(async move { Ok(bound) }) as BoundFuture<'_>
         })
     }
 }

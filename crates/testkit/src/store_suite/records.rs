@@ -100,6 +100,38 @@ pub async fn a_space_has_room_for_so_many(store: &Arc<dyn Store>) {
     assert_eq!(one(store, none).await, Err(Refused::Full));
 }
 
+/// Of those who claim a key only the first gets it, in one commit, in several and in one change.
+pub async fn a_key_is_claimed_once(store: &Arc<dyn Store>) {
+    let (session, other) = (open(store, "s").await, open(store, "t").await);
+    let claim = |key: &str| Row::Claim { space: Space::GrantUse, key: key.to_owned() };
+    let batch = begin(store, session, "k").await;
+    let sent = vec![
+        held(session, vec![claim("g 1"), journal(batch, 1, 1)]),
+        held(session, vec![journal(batch, 2, 1), claim("g 1")]),
+        held(session, vec![claim("g 2")]),
+        held(other, vec![claim("g 1")]),
+        held(session, vec![claim("g 3"), claim("g 3")]),
+    ];
+    let answers = store.commit(changes(sent)).await.unwrap();
+    let refused: Vec<_> = answers.iter().map(|answer| answer.err()).collect();
+    assert_eq!(refused, [None, Some(Refused::Exists), None, None, Some(Refused::Exists)]);
+    assert_eq!(one(store, held(session, vec![claim("g 1")])).await, Err(Refused::Exists));
+    let keys = async || {
+        let page = RecordPage { shelf: Space::GrantUse.of(session), prefix: "g ", after: None, limit: 9 };
+        store.records(page).await.unwrap().into_iter().map(|record| record.key).collect::<Vec<_>>()
+    };
+    assert_eq!(keys().await, ["g 1", "g 2"]);
+    // Nothing of a refused change is there: its entry goes into the same row again.
+    one(store, held(session, vec![journal(batch, 2, 1), claim("g 3")])).await.unwrap();
+    // One that was put is taken too; one that was removed is free.
+    let put = Row::Put { space: Space::GrantUse, key: "g 4".to_owned(), value: Arc::from(*b"v") };
+    assert_eq!(one(store, held(session, vec![put.clone(), claim("g 4")])).await, Err(Refused::Exists));
+    let removed = Row::Remove { space: Space::GrantUse, key: "g 1".to_owned() };
+    one(store, held(session, vec![removed])).await.unwrap();
+    one(store, held(session, vec![claim("g 1"), put])).await.unwrap();
+    assert_eq!(keys().await, ["g 1", "g 2", "g 3", "g 4"]);
+}
+
 /// In the order of their bytes, after a key, by how they begin, not more than asked for.
 pub async fn records_are_read_in_pages_by_key(store: &Arc<dyn Store>) {
     let (session, other) = (open(store, "s").await, open(store, "t").await);

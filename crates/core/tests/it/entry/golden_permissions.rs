@@ -1,11 +1,12 @@
 //! Golden entries about the permission of calls.
 
-use super::{call, parked};
+use super::{asked as asked_for, call, parked};
 use std::sync::Arc;
 use windlass_core::call::{
-    ApprovalAnswer, ApprovalAnswered, ApprovalAsked, Fact, JudgedCall, Reason, Started, Withheld,
+    ApprovalAnswer, ApprovalAnswered, ApprovalAsked, Fact, JudgedCall, Opened, Reason, Started, Withheld,
 };
 use windlass_core::entry::Entry;
+use windlass_core::grant::GrantId;
 use windlass_core::ids::AttemptNo;
 use windlass_core::tool::Digest;
 
@@ -35,7 +36,9 @@ pub fn all() -> Vec<(&'static str, Entry)> {
     let approved =
         |args: Option<&str>| ApprovalAnswer::Approved { digest: Digest([7; 32]), args: args.map(Into::into) };
     let denied = |reason: Option<&str>| ApprovalAnswer::Denied { reason: reason.map(Into::into) };
+    let by_grant = Opened { grant: Some(Box::new(GrantId([9; 16]))), ..asked_for() };
     vec![
+        ("opened_by_grant", call(Fact::Opened(by_grant))),
         ("judged_allowed", call(Fact::Judged(Box::new(judged(true))))),
         ("judged_denied", call(Fact::Judged(Box::new(judged(false))))),
         ("approval_asked", call(Fact::ApprovalAsked(Box::new(plain)))),

@@ -213,6 +213,13 @@ declare! {
     session_locale_chars_max = 64;
     /// Approvals that a session remembers: each is looked at whenever a person would be asked.
     remembered_max = 256;
+    /// Grants of a session, revoked and used up ones included while they are listed.
+    grants_max = 256;
+    /// Copies of one grant: each is named in its record, and reached by its revocation.
+    grant_copies_max = 256;
+    /// How long a grant that is over stays, in milliseconds, once its session has `grants_max` of them: longer than calls that were
+    /// made by it take.
+    grant_kept_ms = 7 * 24 * 3_600_000;
     /// How long a person is waited for who says whether a call may run, in milliseconds, where no rule says so: longer than a
     /// look at the phone takes.
     approval_ms = 15 * 60_000;

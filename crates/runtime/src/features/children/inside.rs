@@ -96,6 +96,11 @@ impl ChildSession<'_> {
         &self.name
     }
 
+    /// The context of the call that opened it.
+    pub(crate) fn opener(&self) -> &Cx {
+        self.cx
+    }
+
     /// Submits a batch in the child session and waits until all its calls have ended, or continue as tasks.
     /// This call chooses the key, one for each turn: a body that runs again gets recorded answers, joins open
     /// calls, and runs nothing twice. The calls have the time that this call has left.

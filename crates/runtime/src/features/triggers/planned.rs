@@ -68,7 +68,7 @@ pub(crate) async fn emit_one(
         }
         let value = serde_json::from_str(payload).unwrap_or_default();
         let place = BatchPlace::new(session.name.clone(), "".into(), None);
-        let tool = rt.registry.known(&place, &recorded.opened.tool);
+        let tool = rt.registry.known_for(&place, &recorded.opened);
         let wakes = tool.and_then(|tool| tool.kinds.as_ref()?.wake_text(kind, &value));
         let event = ToldEvent {
             rt: rt.clone(),

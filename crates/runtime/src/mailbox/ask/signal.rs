@@ -4,6 +4,7 @@ use super::owner::{hear, open_here, reach_session};
 use super::{AskError, Target, find_call, post};
 use crate::api::error::SessionError;
 use crate::api::keys::fresh_key;
+use crate::path::grants;
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
 use crate::tools::place::BatchPlace;
@@ -39,7 +40,7 @@ pub(crate) async fn signal(rt: &Arc<Inner>, call: &str, signal: Signal<'_>) -> R
         return Err(over);
     }
     let Some(place) = place(rt, &row, id.batch).await? else { return Err(over) };
-    let tool = match rt.registry.look_up(&place, &recorded.opened.tool).await {
+    let tool = match grants::look_up_recorded(rt, &row.name, &place, &recorded.opened).await? {
         ToolLookup::Tool(tool) => tool,
         ToolLookup::Missing { .. } | ToolLookup::Unavailable(_) => {
             let hint = "its tool is missing, so its signals are not known";

@@ -8,6 +8,7 @@ use crate::api::output::{Output, ToolError};
 use crate::api::polling::{caught, poll_once};
 use crate::attempt::threads::{self, Ran, in_place};
 use crate::path::background;
+use crate::path::grants;
 use crate::path::nested;
 use crate::path::stage::result;
 use crate::path::stage::settle;
@@ -61,7 +62,7 @@ pub(crate) async fn pin(held: &mut Held) -> Result<Pinned, Lost> {
     held.looked_generation = generation;
     let tool = match &held.tool {
         Some(tool) if held.seen_generation == generation => tool.clone(),
-        _ => match registry.look_up(&held.on.batch.head.place, &held.call.opened.tool).await {
+        _ => match grants::find_tool(held).await {
             ToolLookup::Tool(tool) => tool,
             // A provider that fails now may give it later.
             ToolLookup::Missing { .. } | ToolLookup::Unavailable(_) => {

@@ -3,11 +3,13 @@
 use crate::api::error::{Lost, SessionError, chain};
 use crate::api::polling::{caught, polled};
 use crate::path::background;
+use crate::path::grants;
 use crate::path::stage::attempt;
 use crate::path::stage::prepare;
 use crate::path::stage::result;
 use crate::path::stage::settle;
 use crate::session::arguments;
+use crate::session::grants::GrantUnread;
 use crate::session::held::Held;
 use crate::session::outgoing::WebhookKind;
 use crate::session::parking;
@@ -46,7 +48,8 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
 
 async fn judge(held: &mut Held, tool: &Arc<Registered>) -> Result<(), Lost> {
     let stamp = held.on.rt.policy.stamp();
-    if stamp == 0 && !tool.asks && !matches!(held.call.state, State::AwaitingApproval { .. }) {
+    let by_grant = held.call.opened.grant.is_some();
+    if stamp == 0 && !tool.asks && !by_grant && !matches!(held.call.state, State::AwaitingApproval { .. }) {
         held.permit = HeldPermit::judged(Permit::Granted, stamp);
         return Ok(());
     }
@@ -55,7 +58,10 @@ async fn judge(held: &mut Held, tool: &Arc<Registered>) -> Result<(), Lost> {
         Err(failure) => return settle::refused(held, failure),
     };
     let policy = held.on.rt.policy.current();
-    let found = find(held, tool, &args.value, &policy).await;
+    let found = match by_grant {
+        false => find(held, tool, &args.value, &policy).await,
+        true => Box::pin(find_by_grant(held, tool, &args.value, &policy)).await,
+    };
     held.parsed = Some(Ok(args));
     match found {
         Ok(PolicyFinding::Allowed(judged, approved)) => {
@@ -105,6 +111,25 @@ enum Unjudged {
     Refused(Box<Failure>),
 }
 
+/// The finding about a call by grant: the grant must admit it, and the policy applies as to any other.
+async fn find_by_grant(
+    held: &Held,
+    tool: &Arc<Registered>,
+    args: &Value,
+    policy: &CurrentPolicy,
+) -> Result<PolicyFinding, Unjudged> {
+    let refusal = match grants::check(held, tool, args).await {
+        Ok(Ok(())) => return find(held, tool, args, policy).await,
+        Ok(Err(refusal)) => refusal,
+        Err(GrantUnread::Lost(lost)) => return Err(Unjudged::Lost(lost)),
+        Err(GrantUnread::Store(what)) => {
+            return Err(Unjudged::Refused(Box::new(result::internal(held, Code::Internal, what))));
+        }
+    };
+    let (by, reason) = (vec![grants::BY_GRANT.into()], Some(refusal.to_string().into()));
+    Ok(PolicyFinding::Denied(JudgedCall { allowed: false, policy: policy.version, by, reason }))
+}
+
 async fn find(
     held: &Held,
     tool: &Arc<Registered>,
@@ -149,10 +174,12 @@ async fn find(
         let approved = ApprovedStart { tool: tool.clone(), content: bound.held };
         return Ok(PolicyFinding::Allowed(JudgedCall { by, ..judged(true) }, Some(Box::new(approved))));
     }
+    // A remembered answer is about calls of the session's own tools.
+    let by_session = held.call.opened.grant.is_none();
     let asked =
         AskedCall { principal, contract: &tool.contract, judgement: &judgement, args, now: held.now() };
     let remembered = session.remembered_stamp();
-    if let Some(id) = session.remembered_for(&held.on.rt, &asked).await.map_err(unread)? {
+    if by_session && let Some(id) = session.remembered_for(&held.on.rt, &asked).await.map_err(unread)? {
         let by = vec![format!("remembered {id}").into()];
         return Ok(PolicyFinding::Allowed(JudgedCall { by, ..judged(true) }, None));
     }
@@ -210,6 +237,10 @@ fn frame(held: &Held, tool: &Registered, judgement: &Judgement, bound: &BoundCon
         field(source_of(by).as_bytes());
     }
     field(&bound.fixed);
+    if let Some(grant) = &held.call.opened.grant {
+        field(b"grant");
+        field(&grant.0);
+    }
     Digest(*hasher.finalize().as_bytes())
 }
 

@@ -5,6 +5,7 @@ use crate::api::limits::EnforcedLimits;
 use crate::api::output::{Output, Prepared as Attached, ToolError};
 use crate::api::polling::poll_once;
 use crate::path::background;
+use crate::path::grants;
 use crate::path::hooks;
 use crate::path::stage::result;
 use crate::path::stage::settle;
@@ -39,6 +40,9 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
     let rt = held.on.rt.clone();
     held.seen_generation = rt.registry.generation();
     held.tool_search = ToolSearch::NotMissed;
+    if held.call.opened.grant.is_some() && Box::pin(grants::refuse(held)).await? {
+        return Ok(());
+    }
     let due_us = held.due_us();
     let unknown = Unprepared::of(held);
     let mut waited = false;
@@ -80,7 +84,8 @@ pub(crate) async fn note(held: &mut Held) -> Result<(), Lost> {
             held.note(Fact::Prepared(prepared))?;
             // What was judged before may be another call now.
             held.permit = HeldPermit::default();
-            if !held.tool.as_ref().is_some_and(|tool| held.is_permitted(tool)) {
+            let is_free = held.tool.as_ref().is_some_and(|tool| held.is_permitted(tool));
+            if !is_free || held.call.opened.grant.is_some() {
                 held.permit = HeldPermit::unjudged();
             }
             if let Some(before) = before.filter(|before| mark(held) != Some(*before)) {
@@ -142,7 +147,10 @@ async fn prepared(held: &mut Held) -> Result<PreparedCall, Box<Failure>> {
     let prepared = PreparedCall {
         contract: tool.contract,
         class: tool.class,
-        rules: tool.rules_for(held.call.opened.deadlines.as_deref()),
+        rules: match &held.call.opened.grant {
+            None => tool.rules_for(held.call.opened.deadlines.as_deref()),
+            Some(_) => grants::rules(held, &tool),
+        },
         reconciles: tool.reconciles,
         made: made.map(Arc::new),
         same: same(held, &tool, &parsed.value)?,
@@ -246,8 +254,7 @@ fn refuse_way(held: &Held, tool: &Registered) -> Result<(), Box<Failure>> {
 /// Prepares a call that was taken over, if its tool is there; it was accepted, so it is not refused for that.
 pub(crate) async fn once_there(held: &mut Held) -> Result<(), Lost> {
     held.looked_generation = held.on.rt.registry.generation();
-    let (place, asked) = (&held.on.batch.head.place, &held.call.opened.tool);
-    if let ToolLookup::Missing { .. } = held.on.rt.registry.look_up(place, asked).await {
+    if let ToolLookup::Missing { .. } = grants::find_tool(held).await {
         held.tool_search = ToolSearch::Missing(Reason::NoSuchTool);
         return Ok(());
     }
@@ -257,7 +264,7 @@ pub(crate) async fn once_there(held: &mut Held) -> Result<(), Lost> {
 /// The tool that was asked for, or why it cannot be had.
 pub(crate) async fn find(held: &Held) -> Result<Arc<Registered>, Box<Failure>> {
     let asked = &held.call.opened.tool;
-    match held.on.rt.registry.look_up(&held.on.batch.head.place, asked).await {
+    match grants::find_tool(held).await {
         ToolLookup::Tool(tool) => Ok(tool),
         ToolLookup::Missing { nearest } => Err(missing(asked, nearest)),
         ToolLookup::Unavailable(error) => Err(unavailable(held, error)),

@@ -3,6 +3,7 @@
 mod edits;
 
 use crate::api::error::Lost;
+use crate::path::grants::BY_GRANT;
 use crate::path::nested;
 use crate::session::artifacts::Artifacts;
 use crate::session::held::Held;
@@ -72,6 +73,7 @@ fn denial(held: &Held) -> String {
         (Some(judged), _) => {
             let rules = judged.by.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
             match &judged.reason {
+                Some(reason) if judged.by.iter().any(|by| **by == *BY_GRANT) => reason.to_string(),
                 Some(reason) => format!("{reason} (policy: {rules})"),
                 None => format!("the policy forbids it ({rules})"),
             }
@@ -129,6 +131,11 @@ pub(crate) fn same(held: &mut Held, answer: &SharedEnd) -> Result<(), Lost> {
 /// The call ends without an attempt.
 pub(crate) fn refused(held: &mut Held, failure: Box<Failure>) -> Result<(), Lost> {
     ended(held, Outcome::Failed(failure))
+}
+
+/// The call ends because it may not run, before it was judged by the policy.
+pub(crate) fn denied(held: &mut Held, reason: String) -> Result<(), Lost> {
+    ended(held, Outcome::Denied { reason })
 }
 
 /// The call ends because it can never have its turn.

@@ -134,7 +134,7 @@ impl Telling<'_> {
 
     fn story(&mut self, call: CallId, fact: &Fact) -> String {
         if let Fact::Opened(opened) = fact {
-            let tool = self.tools.and_then(|tools| tools.known(&self.place, &opened.tool));
+            let tool = self.tools.and_then(|tools| tools.known_for(&self.place, opened));
             let names = tool.map(|tool| tool.secret_names.clone()).unwrap_or_default();
             let args = RedactedArgs::of_text(&opened.args.text, &names).into_told();
             self.secrets.insert(call, CallSecrets { names, args });

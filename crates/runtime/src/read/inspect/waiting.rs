@@ -315,7 +315,7 @@ impl WaitingReader<'_> {
     /// The call in a line, without the secrets of its arguments.
     fn line(&self, call: &Call) -> String {
         let place = BatchPlace::new("".into(), Arc::default(), None);
-        let known = self.tools.and_then(|tools| tools.known(&place, &call.opened.tool));
+        let known = self.tools.and_then(|tools| tools.known_for(&place, &call.opened));
         let none = SecretNames::default();
         let names = known.as_ref().map_or(&none, |tool| &tool.secret_names);
         let args = RedactedArgs::of_text(ran(call), names);

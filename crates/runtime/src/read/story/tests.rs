@@ -43,6 +43,7 @@ fn beginnings() -> Vec<Fact> {
         inline_ms: None,
         task: None,
         answer: None,
+        grant: None,
     };
     let asked = Deadlines { attempt_ms: Some(500), total_ms: Some(600_000), ..Deadlines::default() };
     let hurried = Opened { deadlines: Some(Box::new(asked)), priority: 5, ..opened.clone() };

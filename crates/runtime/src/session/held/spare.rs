@@ -4,6 +4,7 @@ use super::{EndedCall, Going, Held};
 use crate::session::signal::AttemptSignal;
 use crate::tools::registry::Registered;
 use std::sync::Arc;
+use windlass_core::call::Opened;
 
 /// Memory and handles that calls hand on while they are driven one after the other.
 #[derive(Default)]
@@ -28,7 +29,12 @@ impl Going {
     /// nothing, and the tool, if it asks for the same.
     pub(crate) fn hand_on(&mut self, held: &mut Held) {
         std::mem::swap(&mut held.spare, &mut self.spare);
-        let asks_for_same = |last: &EndedCall| Arc::ptr_eq(&last.call.opened.tool, &held.call.opened.tool);
+        let (opened, by_session) = (&held.call.opened, |opened: &Opened| opened.grant.is_none());
+        // A tool that a grant is for is not handed on: the next call may not have it.
+        let asks_for_same = |last: &EndedCall| {
+            let last = &last.call.opened;
+            Arc::ptr_eq(&last.tool, &opened.tool) && by_session(last) && by_session(opened)
+        };
         if !self.ended.last().is_some_and(asks_for_same) {
             held.spare.tool = None;
         }

@@ -17,7 +17,7 @@ pub(super) fn claims(held: &mut Held) -> Option<Wants> {
     }
     let pin = held.call.pin?;
     let (registry, place) = (&held.on.rt.registry, &held.on.batch.head.place);
-    let tool = held.tool.clone().or_else(|| registry.known(place, &held.call.opened.tool));
+    let tool = held.tool.clone().or_else(|| registry.known_for(place, &held.call.opened));
     match tool.filter(|tool| tool.contract == pin.contract) {
         Some(tool) => {
             let declared = parse(held)

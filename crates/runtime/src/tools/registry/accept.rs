@@ -14,6 +14,7 @@ use windlass_args::schema::{self, Schema, SchemaRole};
 use windlass_core::attempt::{Deadlines, Rules};
 use windlass_core::claim::{BadArgs, BadClaim, Claim, ClaimTemplate, Claims};
 use windlass_core::dedupe::{self, Dedupe};
+use windlass_core::grant::GrantedTool;
 use windlass_core::plan::Cap;
 use windlass_core::policy::{Policy, ToolFacts, ToolRules};
 use windlass_core::projection::BudgetError;
@@ -98,6 +99,16 @@ impl Registered {
         }
     }
 
+    /// The facts of the tool that a grant looks at.
+    pub(crate) fn granted(&self) -> GrantedTool<'_> {
+        GrantedTool {
+            name: &self.spec.name,
+            id: self.spec.stable_id(),
+            source: self.spec.source,
+            contract: &self.contract,
+        }
+    }
+
     /// The rules of this version of the policy that can match its calls; found once for each version.
     pub(crate) fn policy_rules(&self, version: u64, policy: &Policy) -> Arc<ToolRules> {
         if let Some((known, rules)) = &*self.policy.read()
@@ -167,6 +178,16 @@ impl Registered {
         let Some(asked) = asked else { return self.recorded.clone() };
         let rules = self.rules.shortened(asked);
         if rules == self.rules { self.recorded.clone() } else { recorded(rules, self.class) }
+    }
+
+    /// The rules of a call with these deadlines and another change of the tool's rules, in recorded form.
+    pub(crate) fn rules_with(
+        &self,
+        asked: Option<&Deadlines>,
+        change: impl FnOnce(Rules) -> Rules,
+    ) -> Option<Arc<Rules>> {
+        let rules = asked.map_or(self.rules, |asked| self.rules.shortened(asked));
+        recorded(change(rules), self.class)
     }
 }
 
