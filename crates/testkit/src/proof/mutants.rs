@@ -135,23 +135,19 @@ pub const MUTANTS: [Mutant; 26] = [
     Mutant {
         rule: "approval-unbound",
         proof: Proof::Hostile(HOSTILE_CALLS),
-        expected: "R5: it must not run: [Err(Nobody)]",
+        expected: "R5: it must not run: [Err(",
     },
     Mutant {
         rule: "approval-kept",
         proof: Proof::Hostile(HOSTILE_CALLS),
-        expected: "R5: it must not run: [Err(Nobody)]",
+        expected: "R5: it must not run: [Err(",
     },
     Mutant {
         rule: "approval-changes",
         proof: Proof::Hostile(HOSTILE_CALLS),
         expected: "was approved and denied at once",
     },
-    Mutant {
-        rule: "two-eyes",
-        proof: Proof::Hostile(HOSTILE_CALLS),
-        expected: "R5: it must not run: [Err(Nobody)]",
-    },
+    Mutant { rule: "two-eyes", proof: Proof::Hostile(HOSTILE_CALLS), expected: "R5: it must not run: [Err(" },
     Mutant {
         rule: "judged-once",
         proof: Proof::Hostile(HOSTILE_CALLS),
