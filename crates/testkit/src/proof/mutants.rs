@@ -249,7 +249,7 @@ fn store_suite(target: &Path, rule: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// What the hostile model finds in a process that breaks this rule: the program of the worker plays it too.
+/// The findings of the hostile model in a process that breaks this rule: the program of the worker plays it too.
 fn hostile(programs: &Programs, rule: &str, calls: u64, lanes: u64) -> Result<String> {
     let mut model = Command::new(&programs.worker);
     model.arg("--hostile").args([calls, 1, lanes].map(|number| number.to_string()));
