@@ -38,7 +38,7 @@ const GLOBS: [&str; 10] = ["a", "a*", "*b", "?", "/tmp/*", "*", "*a*", "abc", "z
 const CLASSES: [EffectClass; 3] = [EffectClass::Read, EffectClass::Once, EffectClass::Keyed];
 const HINTS: [&str; 4] = ["sends_out", "destructive", "reads_private", "ingests_untrusted"];
 
-/// Who calls, and who approves.
+/// The principals that call and approve.
 pub const PRINCIPALS: [&str; 3] = ["ann", "bob", "carl"];
 /// The values of the label `env`, and the turns.
 pub const ENVIRONMENTS: [&str; 2] = ["prod", "dev"];

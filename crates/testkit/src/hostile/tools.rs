@@ -25,7 +25,7 @@ impl SharedTruth {
 pub struct HostileTool {
     /// As it is registered.
     pub truth: ToolTruth,
-    /// Who is told of its executions.
+    /// The truth, which is told of its executions.
     pub seen: SharedTruth,
 }
 

@@ -78,7 +78,7 @@ pub struct RulesTruth {
     pub broken: bool,
 }
 
-/// What an approval covers.
+/// The facts that an approval covers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CoveredFacts {
     version: u64,
@@ -104,7 +104,7 @@ impl CoveredFacts {
 pub struct AskedTruth {
     /// Its id.
     pub id: String,
-    /// What an approval covers.
+    /// The facts that an approval covers.
     pub covered: CoveredFacts,
     /// Until when it can be answered.
     pub until: i64,
@@ -115,7 +115,7 @@ pub struct AskedTruth {
 /// An approval.
 #[derive(Clone, Debug)]
 pub struct ApprovalTruth {
-    /// What it covers.
+    /// The facts that it covers.
     pub covered: CoveredFacts,
     /// The arguments instead of those that were shown.
     pub edited: Option<Value>,
@@ -307,7 +307,7 @@ impl Truth {
         Opinion { ruling, ..Opinion::asking(rules, names) }
     }
 
-    /// What an approval of this covers.
+    /// The facts that an approval of this covers.
     pub fn covered(&self, tool: &ToolTruth, opinion: &Opinion, args: &Value) -> CoveredFacts {
         let bound = tool.is_bound.then(|| self.bound.get(&tool.name).copied().unwrap_or_default());
         let sources = opinion.sources.clone();
@@ -428,7 +428,7 @@ impl Truth {
         self.expose(session, &tool.hints);
     }
 
-    /// What the tool read is in the session now.
+    /// The session has read what the tool reads.
     fn expose(&mut self, session: &str, hints: &Hints) {
         let known = self.sessions.entry(session.to_owned()).or_default();
         let before = known.exposure;

@@ -17,7 +17,7 @@ use windlass::inspect::{WaitingCall, WaitingKind};
 use windlass::policy::NewPolicy;
 use windlass::sessions::LOCAL;
 
-/// Who approves, and who says something else.
+/// The person who answers, and one who says something else.
 const FIRST: &str = "ann";
 const SECOND: &str = "bob";
 

@@ -1,9 +1,11 @@
 //! Two of the three histories, read back: what clients were told, and what the journal says.
 
 mod inside;
+mod permission;
 mod told;
 
 pub use inside::{InsideHistory, NestedCalls, RecordedStep};
+pub use permission::PermissionFact;
 pub use told::{BatchReply, ClientAnswer, ClientCancel, Taken, WorkerReplies};
 
 use super::context::PREFIX;
@@ -184,9 +186,7 @@ impl CallHistory {
 
     fn add(&mut self, number: EntryNo, fact: &Fact) {
         self.add_piece(number, fact);
-        if is_about_permission(fact) {
-            self.permission.push((number, fact.clone()));
-        }
+        self.permission.extend(PermissionFact::of(fact).map(|fact| (number, fact)));
         let past = &mut self.past;
         past.follow(fact);
         match fact {
@@ -244,11 +244,6 @@ impl AttemptHistory {
     pub fn is_cut(&self) -> bool {
         self.lost + self.stopped > 0
     }
-}
-
-/// Whether a fact is a start, or about who permitted one.
-fn is_about_permission(fact: &Fact) -> bool {
-    matches!(fact, Fact::Started(_) | Fact::Judged(_) | Fact::ApprovalAsked(_) | Fact::ApprovalAnswered(_))
 }
 
 /// A recorded batch.
@@ -323,7 +318,7 @@ pub struct CallHistory {
     /// Whether it waited for the world outside, a person or its tool, so that others could pass it.
     pub gave_way: bool,
     /// Its starts, how it was judged, and what people were asked and answered, in order.
-    pub permission: Vec<(EntryNo, Fact)>,
+    pub permission: Vec<(EntryNo, PermissionFact)>,
 }
 
 /// Where a call inside another was made.

@@ -135,23 +135,19 @@ pub const MUTANTS: [Mutant; 26] = [
     Mutant {
         rule: "approval-unbound",
         proof: Proof::Hostile(HOSTILE_CALLS),
-        expected: "R5: it must not run: [Err(Nobody)]",
+        expected: "R5: it must not run: [Err(",
     },
     Mutant {
         rule: "approval-kept",
         proof: Proof::Hostile(HOSTILE_CALLS),
-        expected: "R5: it must not run: [Err(Nobody)]",
+        expected: "R5: it must not run: [Err(",
     },
     Mutant {
         rule: "approval-changes",
         proof: Proof::Hostile(HOSTILE_CALLS),
         expected: "was approved and denied at once",
     },
-    Mutant {
-        rule: "two-eyes",
-        proof: Proof::Hostile(HOSTILE_CALLS),
-        expected: "R5: it must not run: [Err(Nobody)]",
-    },
+    Mutant { rule: "two-eyes", proof: Proof::Hostile(HOSTILE_CALLS), expected: "R5: it must not run: [Err(" },
     Mutant {
         rule: "judged-once",
         proof: Proof::Hostile(HOSTILE_CALLS),
@@ -253,7 +249,7 @@ fn store_suite(target: &Path, rule: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// What the hostile model finds in a process that breaks this rule: the program of the worker plays it too.
+/// The findings of the hostile model in a process that breaks this rule: the program of the worker plays it too.
 fn hostile(programs: &Programs, rule: &str, calls: u64, lanes: u64) -> Result<String> {
     let mut model = Command::new(&programs.worker);
     model.arg("--hostile").args([calls, 1, lanes].map(|number| number.to_string()));

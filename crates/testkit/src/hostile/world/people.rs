@@ -13,6 +13,11 @@ const US_PER_MS: u64 = 1_000;
 impl HostileWorld {
     /// A person answers, in one of the ways in which people do.
     pub(super) async fn decide(&mut self, waits: &WaitingCall) -> Result<()> {
+        // A question that came up since the last look is looked at first.
+        let seen = self.truth.now().calls.get(&waits.call).and_then(|call| call.asked.clone());
+        if seen.is_none_or(|asked| asked.id != waits.id) {
+            return Ok(());
+        }
         let by = self.chance.one_of(&PRINCIPALS);
         let digest = match self.chance.percent(5) {
             true => "0".repeat(64),

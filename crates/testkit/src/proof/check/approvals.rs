@@ -3,16 +3,14 @@
 
 use super::Histories;
 use super::case::Case;
+use crate::proof::history::PermissionFact;
 use crate::proof::plan::PlannedAnswer;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use windlass::sessions::LOCAL;
-use windlass_core::call::{ApprovalAnswer, ApprovalAnswered, Fact};
+use windlass_core::call::{ApprovalAnswer, ApprovalAnswered};
 
-/// How remembered answers are named in the record.
-const REMEMBERED: &str = "remembered ";
-
-/// What is known of the permission of a call, as far as its entries were read.
+/// The permission of a call, as far as its entries were read.
 #[derive(Default)]
 struct ReadPermission<'a> {
     /// The version of the policy under which it was asked about last.
@@ -32,18 +30,16 @@ pub(super) fn problems(case: &Case<'_>, histories: &Histories, problems: &mut Ve
     let mut read = ReadPermission::default();
     for (number, fact) in &case.recorded.permission {
         match fact {
-            Fact::ApprovalAsked(asked) => {
+            PermissionFact::Asked(asked) => {
                 read.asked_under = Some(asked.policy);
                 (read.is_approved, read.is_remembered) = (false, false);
             }
-            Fact::ApprovalAnswered(answered) => {
+            PermissionFact::Answered(answered) => {
                 read.answered.push(answered);
                 read.is_approved = matches!(answered.answer, ApprovalAnswer::Approved { .. });
             }
-            Fact::Judged(judged) => {
-                read.is_remembered = judged.allowed && judged.by.iter().any(|by| by.starts_with(REMEMBERED));
-            }
-            Fact::Started(started) => {
+            PermissionFact::Judged(_) => read.is_remembered = fact.is_remembered(),
+            PermissionFact::Started(started) => {
                 let may_start = read.is_approved || (read.is_remembered && answer == PlannedAnswer::Remember);
                 if is_asked && !may_start {
                     problems.push(format!("R6: it started at entry {number}, and nobody had approved it"));
@@ -56,7 +52,6 @@ pub(super) fn problems(case: &Case<'_>, histories: &Histories, problems: &mut Ve
                     ));
                 }
             }
-            other => problems.push(format!("R6: {other:?} is no fact of permission")),
         }
     }
     let never = read.answered.is_empty() && !read.is_remembered && is_asked;
@@ -88,13 +83,9 @@ fn who_answered(
         }
     }
     // A rule that changed, a cancel, or the answer to another call that is remembered may come before the answer is heard.
-    let is_remembered = |(_, fact): &(_, Fact)| match fact {
-        Fact::Judged(judged) => judged.allowed && judged.by.iter().any(|by| by.starts_with(REMEMBERED)),
-        _ => false,
-    };
     let may_be_late = case.plan.answer == PlannedAnswer::Changes
         || case.recorded.past.cancel_asked.is_some()
-        || case.recorded.permission.iter().any(is_remembered);
+        || case.recorded.permission.iter().any(|(_, fact)| fact.is_remembered());
     let decided = histories.told.iter().flat_map(|told| &told.decided).filter(of_it);
     for said in decided.filter(|_| !may_be_late) {
         if !answered.iter().any(|answered| is_said(answered, said)) {
@@ -116,11 +107,8 @@ fn is_said(answered: &ApprovalAnswered, said: &Value) -> bool {
 
 /// Whether it may have ended as denied.
 pub(super) fn may_be_denied(case: &Case<'_>) -> bool {
-    let denied = |(_, fact): &(_, Fact)| match fact {
-        Fact::ApprovalAnswered(answered) => matches!(answered.answer, ApprovalAnswer::Denied { .. }),
-        _ => false,
-    };
-    let by_a_person = case.recorded.permission.iter().any(denied);
+    let mut answers = case.recorded.permission.iter().filter_map(|(_, fact)| fact.answered());
+    let by_a_person = answers.any(|answered| matches!(answered.answer, ApprovalAnswer::Denied { .. }));
     match case.plan.answer {
         PlannedAnswer::Deny | PlannedAnswer::Race => by_a_person,
         PlannedAnswer::Lapse => case.effects.is_empty(),
@@ -137,14 +125,12 @@ pub(super) fn may_be_denied(case: &Case<'_>) -> bool {
 
 /// The arguments that it must run with: those of its approver, if they were edited.
 pub(super) fn approved_args(case: &Case<'_>) -> Value {
-    let edited = |(_, fact): &(_, Fact)| match fact {
-        Fact::ApprovalAnswered(answered) => match &answered.answer {
-            ApprovalAnswer::Approved { args: Some(args), .. } => serde_json::from_str(args).ok(),
-            ApprovalAnswer::Approved { args: None, .. } | ApprovalAnswer::Denied { .. } => None,
-        },
-        _ => None,
+    let answers = case.recorded.permission.iter().rev().filter_map(|(_, fact)| fact.answered());
+    let edited = |answered: &ApprovalAnswered| match &answered.answer {
+        ApprovalAnswer::Approved { args: Some(args), .. } => serde_json::from_str(args).ok(),
+        ApprovalAnswer::Approved { args: None, .. } | ApprovalAnswer::Denied { .. } => None,
     };
-    case.recorded.permission.iter().rev().find_map(edited).unwrap_or_else(|| case.plan.args())
+    answers.into_iter().find_map(edited).unwrap_or_else(|| case.plan.args())
 }
 
 /// The text of the rule that changes, in each version of the policy.

@@ -1,9 +1,10 @@
 //! Counts of a run about the permission of calls.
 
 use crate::proof::check::Histories;
+use crate::proof::history::PermissionFact;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use windlass_core::call::{ApprovalAnswer, Fact};
+use windlass_core::call::ApprovalAnswer;
 
 /// Questions about calls, and what became of them.
 #[derive(Clone, Debug, Default)]
@@ -39,8 +40,8 @@ impl PermissionCounts {
             let (mut asked, mut answered) = (0, 0);
             for (_, fact) in &call.permission {
                 match fact {
-                    Fact::ApprovalAsked(_) => asked += 1,
-                    Fact::ApprovalAnswered(given) => {
+                    PermissionFact::Asked(_) => asked += 1,
+                    PermissionFact::Answered(given) => {
                         answered += 1;
                         match (&given.answer, &given.by) {
                             (ApprovalAnswer::Approved { .. }, None) => self.lapsed_allowed += 1,
@@ -51,11 +52,8 @@ impl PermissionCounts {
                             (ApprovalAnswer::Denied { .. }, _) => self.denied += 1,
                         }
                     }
-                    Fact::Judged(judged) => {
-                        let by = judged.by.iter().any(|by| by.starts_with("remembered "));
-                        self.remembered += u64::from(judged.allowed && by);
-                    }
-                    _ => {}
+                    PermissionFact::Judged(_) => self.remembered += u64::from(fact.is_remembered()),
+                    PermissionFact::Started(_) => {}
                 }
             }
             self.asked += asked;
