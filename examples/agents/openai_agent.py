@@ -2,6 +2,7 @@
 
     WINDLASS_TOKEN=… python3 openai_agent.py "Write a greeting."
 
+SESSION names the conversation, and FOLDER a project for its file tools and commands, if the server allows it.
 A lost connection or a killed server changes nothing: a response that is posted again runs nothing twice.
 """
 import os
@@ -30,7 +31,8 @@ def ask(method, path, **body):
 
 model, over = OpenAI(), False
 messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": sys.argv[1]}]
-ask("POST", "", json={"id": SESSION})
+folder = {"folder": os.environ["FOLDER"]} if "FOLDER" in os.environ else {}
+ask("POST", "", json={"id": SESSION, **folder})
 while not over:
     tools = ask("GET", f"/{SESSION}/tools?wire=openai_chat")["tools"]
     response = model.chat.completions.create(model="gpt-5.2", messages=messages, tools=tools)

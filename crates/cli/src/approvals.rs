@@ -82,7 +82,7 @@ async fn remembered(at: &At, session: &str, forget: Option<&str>, as_json: bool)
 
 pub async fn approve(at: &At, args: ApproveArgs) -> anyhow::Result<ExitCode> {
     let limits = folder::limits(at)?;
-    let edited = args.args.as_ref().map(|text| input::value("the arguments", text, &limits)).transpose()?;
+    let edited = args.args.as_ref().map(|text| input::value("--args", text, &limits)).transpose()?;
     let remembers = args.remember || args.remember_any || !args.remember_args.is_empty();
     if args.remember_for_s.is_some() && !remembers {
         let told = "--remember-for-s goes with --remember, --remember-args or --remember-any";
@@ -117,6 +117,7 @@ async fn decide(at: &At, prefix: &str, answer: PersonalAnswer, as_json: bool) ->
     let found = door.find_approval(prefix).await?;
     let (id, digest) = (text(&found, "id"), text(&found, "digest"));
     let PersonalAnswer { decision, args, reason, remember } = answer;
+    let instead = args.as_ref().map(|args| format!(" with {args} instead")).unwrap_or_default();
     let body = DecisionBody { decision, digest, args, reason, remember };
     let left_for = match &door.way {
         DoorRoute::Driver(driver) => {
@@ -132,8 +133,9 @@ async fn decide(at: &At, prefix: &str, answer: PersonalAnswer, as_json: bool) ->
     if !as_json {
         let verb = if decision == PersonDecision::Approve { "approved" } else { "denied" };
         show::text(&format!(
-            "{verb}: {}",
-            show::line(text(&found, "text").lines().next().unwrap_or_default())
+            "{verb}: {}{}",
+            show::line(text(&found, "text").lines().next().unwrap_or_default()),
+            show::line(&instead)
         ))?;
     }
     show::decided(left_for.as_deref(), as_json)?;

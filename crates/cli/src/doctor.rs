@@ -121,8 +121,8 @@ fn told_policy(policy: &PolicyVersion) -> String {
 /// The warning about tools that nothing runs beside.
 fn told_alone(at: &At) -> anyhow::Result<Option<(&'static str, String)>> {
     let alone = tools::alone(at)?;
-    let told = "write the whole session by default, so nothing runs beside them: declare their `claims`";
-    Ok((!alone.is_empty()).then(|| ("warning", format!("{} {told}", alone.join(", ")))))
+    let told = "tools without `claims` write the whole session, so nothing runs beside them";
+    Ok((!alone.is_empty()).then(|| ("warning", format!("{told}: {}", alone.join(", ")))))
 }
 
 /// The rules of retention in effect.

@@ -218,7 +218,8 @@ impl Door {
             1 => Ok(found.swap_remove(0)),
             0 => {
                 let told = "no open approval begins with";
-                Err(Usage(format!("{told} {text}; `windlass approvals` lists them")).into())
+                let next = "it may have been answered; `windlass approvals` lists the open ones";
+                Err(Usage(format!("{told} {text}; {next}")).into())
             }
             _ => Err(Usage(format!("several approvals begin with {text}; write more of it")).into()),
         }

@@ -184,7 +184,11 @@ pub fn waiting(item: &Value) -> anyhow::Result<()> {
     for shown in text("text").lines() {
         print(&format!("  {}", visible::line(shown)))?;
     }
-    print(&format!("  {}", line(text("command"))))
+    // A prefix is enough, and can be typed.
+    let handles = ["id", "call"].map(text).into_iter().filter(|handle| !handle.is_empty());
+    let command = handles
+        .fold(text("command").to_string(), |command, handle| command.replace(handle, &short_handle(handle)));
+    print(&format!("  {}", line(&command)))
 }
 
 /// The reader of standard output is gone, as after `| head`.

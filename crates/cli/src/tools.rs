@@ -26,15 +26,14 @@ pub async fn tools(at: &At, args: ToolsArgs) -> anyhow::Result<ExitCode> {
         None => {
             let rows = tools.iter().map(|tool| {
                 let about = text(tool, "description");
-                let about = about.lines().next().unwrap_or_default();
+                let about = first_sentence(&about);
                 let paused = if tool["paused"] == true { "(paused) " } else { "" };
-                let approval = tool["approval"].as_str().unwrap_or("-").to_string();
                 vec![
                     text(tool, "name"),
                     text(tool, "class"),
                     runs(tool),
                     background(tool).to_string(),
-                    approval,
+                    approval(tool).to_string(),
                     text(tool, "source"),
                     format!("{paused}{about}"),
                 ]
@@ -44,6 +43,21 @@ pub async fn tools(at: &At, args: ToolsArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The first sentence of a description: the rest is for models.
+fn first_sentence(about: &str) -> &str {
+    let line = about.lines().next().unwrap_or_default();
+    line.find(". ").map_or(line, |end| &line[..=end])
+}
+
+/// Whether a person is asked before a call of the tool runs.
+fn approval(tool: &Value) -> &'static str {
+    match tool["approval"].as_str() {
+        Some("ask") => "ask",
+        Some("by_args") => "by arguments",
+        _ => "-",
+    }
 }
 
 /// The calls that a call of the tool runs beside, or the claims that decide it.

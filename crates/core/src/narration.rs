@@ -233,11 +233,23 @@ pub fn narrate(speaker: Speaker<'_>, told: Narrative<'_>, locale: Locale) -> Str
     // A tool without a sentence in a language without messages is narrated with its author's English one, too.
     let falls_back = matches!(locale, Locale::Other(_));
     let own = own(locale).or_else(|| falls_back.then(|| own(Locale::English)).flatten());
-    let by_name = || locale.message(&format!("{}.{}", speaker.tool, told.phase()));
-    let special = told.is_the_tools().then(|| own.or_else(by_name)).flatten();
-    let filled = special.and_then(|sentence| fill(sentence, speaker, told, locale));
-    let general = || fill(locale.message(told.message())?, speaker, told, locale);
-    filled.or_else(general).unwrap_or_else(|| speaker.tool.to_string())
+    // A built-in's own; `.plain` is for calls without the argument that the first one names.
+    let by_name = |what: &str| {
+        let message = |variant: &str| locale.message(&format!("{}.{what}{variant}", speaker.tool));
+        let filled = |sentence| fill(sentence, speaker, told, locale);
+        message("").and_then(filled).or_else(|| message(".plain").and_then(filled))
+    };
+    let special = || match own {
+        Some(sentence) => fill(sentence, speaker, told, locale),
+        None => by_name(told.phase().as_str()),
+    };
+    let general = || {
+        let title = by_name("title");
+        let title = title.as_deref().unwrap_or(speaker.title);
+        fill(locale.message(told.message())?, Speaker { title, ..speaker }, told, locale)
+    };
+    let special = told.is_the_tools().then(special).flatten();
+    special.or_else(general).unwrap_or_else(|| speaker.tool.to_string())
 }
 
 /// Fills a sentence; `None` if the call lacks a value it names.
@@ -278,7 +290,7 @@ fn push_known(
     locale: Locale,
 ) -> Option<()> {
     match (name, told) {
-        ("title", _) if !speaker.title.is_empty() => push_line(text, speaker.title, VALUE_CHARS_MAX),
+        ("title", _) if !speaker.title.is_empty() => push_line(text, speaker.title, TITLE_CHARS_MAX),
         ("title", _) => push_line(text, speaker.tool, VALUE_CHARS_MAX),
         ("args", _) => push_arguments(text, speaker.args.value()),
         ("reason", Narrative::Waiting(reason)) => match locale.message(&format!("reason.{reason}")) {
@@ -370,6 +382,8 @@ fn address(word: &str) -> Option<String> {
 
 /// The maximum length of a value.
 const VALUE_CHARS_MAX: usize = 48;
+/// The maximum length of a title, which may have a value in it.
+const TITLE_CHARS_MAX: usize = 96;
 /// The maximum length of an error or a progress text.
 const MESSAGE_CHARS_MAX: usize = 160;
 /// The maximum number of arguments, where the author named none.
@@ -480,7 +494,7 @@ mod tests {
         let tell = |told, tag: &str| narrate(speaker, told, Locale::of(tag));
         assert_eq!(tell(Narrative::Started, "fr-CA"), "Déploie shop");
         assert_eq!(tell(Narrative::Completed, "fr"), "Deployed shop");
-        assert_eq!(tell(Narrative::Waiting("input"), "fr"), "Deploy waits for an answer of a person");
+        assert_eq!(tell(Narrative::Waiting("input"), "fr"), "Deploy waits for a person's answer");
         assert_eq!(tell(Narrative::Started, "it"), "Running Deploy (shop)");
     }
 

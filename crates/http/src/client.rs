@@ -238,16 +238,18 @@ impl HttpClient {
     fn checked(&self, text: &str) -> Result<Url, HttpError> {
         let refused =
             |what| HttpError::Url { url: text.split(['?', '#']).next().unwrap_or_default().into(), what };
-        let Ok(url) = Url::parse(text) else { return Err(refused("it is no URL")) };
+        let Ok(url) = Url::parse(text) else {
+            return Err(refused("it is not a URL; write one like https://example.com/"));
+        };
         let refused = |what| HttpError::Url { url: shown(&url), what };
         match url.scheme() {
             "https" => {}
             "http" if self.config.plain_http => {}
             "http" => return Err(refused("it is not encrypted; use https, or allow plain_http")),
-            _ => return Err(refused("it is neither https nor http")),
+            _ => return Err(refused("its scheme is neither https nor http")),
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(refused("it has credentials in it; send them in a header"));
+            return Err(refused("it has credentials in it; leave them out"));
         }
         let host = url.host_str().unwrap_or_default();
         if host.is_empty() {

@@ -145,7 +145,7 @@ pub mod tool {
     pub use crate::tools::registry::{Listed, Registered};
     pub use crate::tools::scope::{Overlay, OverlayGuard};
     pub use crate::tools::tool::{
-        BoundFuture, PrepareCx, PrepareFuture, Reconcile, ReconcileFuture, with_reconcile,
+        BoundContent, BoundFuture, PrepareCx, PrepareFuture, Reconcile, ReconcileFuture, with_reconcile,
     };
     pub use windlass_args::json::parse_result;
     pub use windlass_args::names::{folded_name, nearest_name};

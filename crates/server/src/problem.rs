@@ -198,6 +198,7 @@ impl From<WebhookError> for Problem {
             | WebhookError::NoTransport
             | WebhookError::Session(SessionError::Shape { .. }) => ProblemCode::InvalidWebhook,
             WebhookError::Session(error) => error.into(),
+            WebhookError::Secret(error) => return Problem::from(error.clone()),
             _ => ProblemCode::Internal,
         };
         Problem::new(code, told(code, &error))

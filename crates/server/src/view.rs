@@ -408,6 +408,7 @@ fn contract(tool: &Registered) -> Contract {
         hints: hints.filter_map(|(name, hint)| Some((name.to_string(), Value::Bool(hint?)))).collect(),
         flags: flags.map(|(name, _)| name.to_string()).collect(),
         claims: spec.claims.clone(),
+        approval: spec.approval.to_string(),
         version: spec.version.clone(),
         input_schema: spec.input_schema.clone(),
         output_schema: spec.output_schema.clone(),

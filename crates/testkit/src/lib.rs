@@ -4,6 +4,7 @@ pub mod chance;
 pub mod clock;
 pub mod damage;
 pub mod fault_store;
+pub mod hostile;
 pub mod leases;
 pub mod postgres;
 pub mod powercut;

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+use windlass_testkit::hostile;
 use windlass_testkit::proof::kill::Plans;
 use windlass_testkit::proof::programs::Build;
 use windlass_testkit::proof::trial::{Planned, Programs};
@@ -13,10 +14,11 @@ use windlass_testkit::results::ProofRecord;
 use windlass_testkit::sibling;
 
 const USAGE: &str =
-    "usage: windlass-testkit kill [--count N] [--seed S] [--seconds T] [--lanes L] [--tasks] [--mutant RULE]
+    "usage: windlass-testkit kill [--count N] [--seed S] [--seconds T] [--lanes L] [--tasks|--approvals] [--mutant RULE]
        windlass-testkit points [--short]
        windlass-testkit table [--short]
        windlass-testkit poison
+       windlass-testkit hostile [--count N] [--seed S] [--lanes L] [--world N]
        windlass-testkit backup [--count N] [--seed S]
        windlass-testkit mutants [--only RULE]
 each also takes [--results FILE]";
@@ -35,6 +37,7 @@ fn main() -> Result<ExitCode> {
         Some("points") => points(&args[1..]),
         Some("table") => table(&args[1..]),
         Some("poison") => poison(&args[1..]),
+        Some("hostile") => hostile(&args[1..]),
         Some("backup") => backup(&args[1..]),
         Some("mutants") => mutants(&args[1..]),
         _ => bail!("{USAGE}"),
@@ -48,7 +51,11 @@ fn kill(args: &[String]) -> Result<ExitCode> {
         seed: given("--seed", 1)?,
         time_max: Duration::from_secs(given("--seconds", 24 * 3_600)?),
         lanes: given("--lanes", lanes())?,
-        plans: if args.iter().any(|arg| arg == "--tasks") { Plans::Tasks } else { Plans::Calls },
+        plans: match args.iter().find(|arg| ["--tasks", "--approvals"].contains(&arg.as_str())) {
+            Some(plans) if plans == "--tasks" => Plans::Tasks,
+            Some(_) => Plans::Approvals,
+            None => Plans::Calls,
+        },
     };
     let build = Build::like_this_program()?;
     let programs = match text(args, "--mutant")? {
@@ -88,6 +95,26 @@ fn poison(args: &[String]) -> Result<ExitCode> {
     let report = poison::run(&Build::like_this_program()?.programs()?)?;
     println!("{report:#?}");
     finish(args, &report.record(), &report.violations)
+}
+
+fn hostile(args: &[String]) -> Result<ExitCode> {
+    let given = |name, usual| option(args, name).map(|given| given.unwrap_or(usual));
+    let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get() as u64);
+    let options = hostile::HostileOptions {
+        calls: given("--count", 10_000)?,
+        seed: given("--seed", 1)?,
+        lanes: given("--lanes", cores)?,
+        violations_max: hostile::VIOLATIONS_MAX,
+    };
+    // A world that broke a promise is played again by itself.
+    if let Some(number) = option(args, "--world")? {
+        let outcome = hostile::one(options.seed, number)?;
+        println!("{outcome:#?}");
+        return Ok(if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let report = hostile::run(&options)?;
+    println!("{report:#?}");
+    finish(args, &report.record(options.seed), &report.violations)
 }
 
 fn backup(args: &[String]) -> Result<ExitCode> {

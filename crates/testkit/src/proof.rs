@@ -9,6 +9,7 @@
 //! [`mutants`] shows that they can fail.
 
 pub mod agent;
+pub mod approver;
 pub mod aside;
 pub mod backup;
 pub mod check;

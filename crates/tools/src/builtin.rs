@@ -93,6 +93,9 @@ pub fn builtin(groups: &[BuiltinGroup]) -> Vec<Arc<dyn Tool>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sandbox::{Sandbox, SandboxProfile};
+    use crate::{Launcher, RunCommand};
+    use serde_json::Value;
     use windlass::ToolSpec;
 
     #[test]
@@ -116,7 +119,11 @@ mod tests {
     #[test]
     fn contracts_of_the_tools() {
         let mut told = String::new();
-        for spec in builtin(BuiltinGroup::ALL).iter().map(|tool| tool.spec()) {
+        let launcher = Launcher { program: "windlass".into(), args: Vec::new() };
+        let sandbox = Sandbox::new(SandboxProfile::default(), launcher.clone());
+        let mut tools = builtin(BuiltinGroup::ALL);
+        tools.push(Arc::new(RunCommand { launcher, sandbox }));
+        for spec in tools.iter().map(|tool| tool.spec()) {
             let claims = spec.claims.as_ref().map_or("by class".to_string(), |claims| format!("{claims:?}"));
             told.push_str(&format!(
                 "# {} ({}): {}, claims {claims}\n",
@@ -126,14 +133,24 @@ mod tests {
             ));
             told.push_str(&format!("{}\n", spec.description));
             let schema = spec.input_schema.unwrap_or_default();
+            let is_required = |schema: &Value, name: &str| {
+                schema["required"].as_array().is_some_and(|all| all.contains(&name.into()))
+            };
+            let mark = |schema: &Value, name: &str| if is_required(schema, name) { "" } else { "?" };
             for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-                let is_required =
-                    schema["required"].as_array().is_some_and(|all| all.contains(&name.as_str().into()));
-                let mark = if is_required { "" } else { "?" };
+                let mut rules = property.clone();
+                let about = rules.as_object_mut().and_then(|rules| rules.remove("description"));
+                let about = about.unwrap_or_default();
                 told.push_str(&format!(
-                    "  {name}{mark}: {}\n",
-                    property["description"].as_str().unwrap_or_default()
+                    "  {name}{}: {}\n",
+                    mark(&schema, name),
+                    about.as_str().unwrap_or_default()
                 ));
+                told.push_str(&format!("    {rules}\n"));
+            }
+            let answer = spec.output_schema.unwrap_or_default();
+            for (name, property) in answer["properties"].as_object().into_iter().flatten() {
+                told.push_str(&format!("  -> {name}{} {property}\n", mark(&answer, name)));
             }
             told.push('\n');
         }

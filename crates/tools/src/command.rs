@@ -10,7 +10,9 @@
 /// The exit code of shells and virtual machines when SIGTERM ended them or their command.
 const EXIT_TERMINATED: i32 = 128 + 15;
 
+mod bound;
 mod ending;
+mod ends;
 mod follow;
 mod pipe;
 mod run;
@@ -19,25 +21,30 @@ mod stdout;
 mod template;
 mod tree;
 
+pub(crate) use bound::{ApprovedProgram, BoundCommand, CommandFiles};
 pub(crate) use ending::cut_off;
 pub use ending::{CommandEnd, EXIT_PENDING, EXIT_SAFE, failure, start_failed};
+pub(crate) use ends::OutputEnds;
 pub(crate) use follow::{CapturedOutput, CommandResult, FollowedCommand};
-pub use run::{CommandOutcome, CommandPiece, Invocation, RunningCommand, StartError, spawn};
+pub(crate) use run::executable;
+pub use run::{CommandOutcome, CommandPiece, Invocation, ProgramFile, RunningCommand, StartError, spawn};
 pub use stderr::{CommandEvent, Tail};
 pub(crate) use stdout::image_type;
 pub use stdout::{BoundedOutput, TEXT};
-pub(crate) use template::has_place;
 pub use template::{CommandTemplate, TemplateError};
+pub(crate) use template::{FilledWord, has_place};
 
 use crate::launcher::{Launcher, kill_survivors};
-use crate::sandbox::{ProgramChoice, Sandbox};
-use serde_json::Value;
+use crate::sandbox::{ProgramChoice, SANDBOX_REFUSAL, Sandbox, refused};
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use windlass::error::{FailureClass, Retry};
 use windlass::outcome::Part;
-use windlass::tool::{PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled};
+use windlass::tool::{
+    BoundFuture, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture, Reconciled,
+};
 use windlass::wait::CompletionKey;
 use windlass::{Cx, Output, Tool, ToolError, ToolFuture, ToolSpec};
 
@@ -94,7 +101,9 @@ impl Tool for CommandTool {
                 Some(_) => Some(cx.completion(COMPLETION).await?),
                 None => None,
             };
-            let done = self.follow(&self.words, key.as_ref(), &args, cx).await?;
+            let approved = cx.approved::<ApprovedProgram>();
+            let words = CommandWords { template: &self.words, approved: approved.as_deref() };
+            let done = self.follow(words, key.as_ref(), &args, cx).await?;
             if done.was_stopped() {
                 return Err(ToolError::stopped());
             }
@@ -115,6 +124,19 @@ impl Tool for CommandTool {
         Some(Box::pin(async move { sandbox.rules(false).await.map(Prepared::Payload) }))
     }
 
+    /// The declaration, and the bytes of the program and of the files that the words name.
+    fn bound<'a>(&'a self, args: &'a Value, cx: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
+        Some(Box::pin(async move {
+            let words = self.words.fill_words(args).map_err(|error| unfilled(&error))?;
+            let cwd = match self.sandbox {
+                Some(_) => cx.files()?.host_folder()?.join(&self.cwd),
+                None => self.cwd.clone(),
+            };
+            let files = CommandFiles::Host { cwd, path: self.program_path() };
+            BoundCommand { declared: self.declared(), words, files }.read().await
+        }))
+    }
+
     fn reconciler(&self) -> Option<&dyn Reconcile> {
         self.reconcile.as_ref().map(|_| self as &dyn Reconcile)
     }
@@ -126,6 +148,7 @@ impl Reconcile for CommandTool {
         Box::pin(async move {
             // A process that still runs could take effect after this check.
             end_earlier_attempts(cx).await?;
+            let words = CommandWords { template: words, approved: None };
             let done = self.follow(words, None, &args, cx).await?;
             match failure(&done.ended, &done.stdout.held, &cx.scrubber()) {
                 None => Ok(Reconciled::Landed(done.into_output(self, cx).await?)),
@@ -140,7 +163,7 @@ impl Reconcile for CommandTool {
 
 impl CommandResult {
     async fn into_output(self, tool: &CommandTool, cx: &Cx) -> Result<Output, ToolError> {
-        let CapturedOutput { held: stdout, mut kept } = self.stdout;
+        let CapturedOutput { held: stdout, mut kept, .. } = self.stdout;
         let promises = tool.spec.output_schema.is_some();
         let media_type = tool.output_media_type.as_deref().unwrap_or(stdout.media_type()).to_string();
         let (value, bytes) = match &tool.output_media_type {
@@ -171,7 +194,7 @@ impl CommandTool {
     /// Runs a command to its end, in the sandbox if the tool has one.
     async fn follow(
         &self,
-        words: &CommandTemplate,
+        words: CommandWords<'_>,
         key: Option<&CompletionKey>,
         args: &Value,
         cx: &Cx,
@@ -188,6 +211,12 @@ impl CommandTool {
         let (launcher, has_events) = (&self.launcher, !self.spec.emits.is_empty());
         let command = FollowedCommand { launcher, invocation, sandbox, has_events, captures_stderr: false };
         let done = command.follow(cx).await?;
+        if self.sandbox.is_some()
+            && matches!(done.ended.end, CommandEnd::Exited(EXIT_SAFE))
+            && let Some(why) = done.ended.stderr.clone().text().strip_prefix(SANDBOX_REFUSAL)
+        {
+            return Err(refused(why));
+        }
         match done.exceeded {
             // It would do so again.
             Some(what) => Err(ToolError { retry: Retry::Never, ..ToolError::aborted(killed_for(&what)) }),
@@ -204,15 +233,12 @@ impl CommandTool {
 
     async fn invocation(
         &self,
-        words: &CommandTemplate,
+        words: CommandWords<'_>,
         args: &Value,
         cx: &Cx,
     ) -> Result<Invocation, ToolError> {
-        let words = words.fill(args).map_err(|error| ToolError {
-            class: FailureClass::InvalidRequest,
-            did_not_happen: true,
-            ..ToolError::new(error.to_string())
-        })?;
+        let program_file = words.approved.map(ProgramFile::of);
+        let words = words.template.fill(args).map_err(|error| unfilled(&error))?;
         let call = cx.handle().to_string();
         let own = [
             ("WINDLASS_CALL_ID", cx.id().to_string()),
@@ -231,8 +257,53 @@ impl CommandTool {
         env.extend(own.map(|(name, value)| (name.into(), value.into())));
         let traced = cx.traceparent().map(|parent| ("TRACEPARENT".into(), parent.to_string().into()));
         env.extend(traced);
-        Ok(Invocation { call, words, env, cwd: self.cwd.clone(), stdin: args.to_string().into_bytes() })
+        let (cwd, stdin) = (self.cwd.clone(), args.to_string().into_bytes());
+        Ok(Invocation { call, words, program_file, env, cwd, stdin })
     }
+
+    /// Everything that is declared about what runs, as one text, with the names of secrets.
+    fn declared(&self) -> String {
+        let env: Vec<Value> = self.env.iter().map(|(name, value)| json!([name, value.declared()])).collect();
+        json!({
+            "command": self.words.declared(),
+            "reconcile": self.reconcile.as_ref().map(CommandTemplate::declared),
+            "cwd": self.cwd.to_string_lossy(),
+            "env": env,
+            "sandbox": self.sandbox.as_ref().map(Sandbox::profile),
+        })
+        .to_string()
+    }
+
+    /// The folders in which the program is looked for: the declared ones, or ours.
+    fn program_path(&self) -> OsString {
+        let declared = self.env.iter().rev().find_map(|(name, value)| match value {
+            Variable::Plain(value) if name == "PATH" => Some(value.into()),
+            Variable::Plain(_) | Variable::Secret(_) => None,
+        });
+        declared.or_else(|| std::env::var_os("PATH")).unwrap_or_default()
+    }
+}
+
+/// The words of a command that is run for a call.
+#[derive(Clone, Copy)]
+struct CommandWords<'a> {
+    template: &'a CommandTemplate,
+    /// The program that a person approved, if one had to.
+    approved: Option<&'a ApprovedProgram>,
+}
+
+impl Variable {
+    fn declared(&self) -> String {
+        match self {
+            Variable::Plain(value) => value.clone(),
+            Variable::Secret(name) => format!("secret:{name}"),
+        }
+    }
+}
+
+fn unfilled(error: &TemplateError) -> ToolError {
+    let class = FailureClass::InvalidRequest;
+    ToolError { class, did_not_happen: true, ..ToolError::new(error.to_string()) }
 }
 
 /// The secret of this name, for an environment.

@@ -18,7 +18,7 @@ use seen::SeenContents;
 use std::sync::Arc;
 use windlass::catalog::Deferral;
 use windlass::error::{FailureClass, FileError};
-use windlass::sessions::SessionFiles;
+use windlass::sessions::{FileKind, SessionFiles};
 use windlass::tool::{Claims, Hints, Need, ToolSource, nearest_name};
 use windlass::{Cx, EffectClass, Flags, Limits, Tool, ToolError, ToolSpec};
 
@@ -109,7 +109,9 @@ fn normal(path: &str) -> Result<String, ToolError> {
 /// The path of a file, which the session's own folder is not.
 fn file_path(path: &str) -> Result<String, ToolError> {
     match normal(path)? {
-        path if path.is_empty() => Err(invalid("the path is empty; name a file, such as src/main.rs".into())),
+        path if path.is_empty() => Err(invalid(
+            "the path is the session's folder itself; name a file in it, such as src/main.rs".into(),
+        )),
         path => Ok(path),
     }
 }
@@ -138,12 +140,34 @@ fn told(error: FileError, files: &SessionFiles) -> ToolError {
         };
         return coded("not_found", format!("there is no file {}; {hint}", shown(path)));
     }
+    if let FileError::Path { path, .. } = &error
+        && let Some(told) = other_kind(path, files)
+    {
+        return told;
+    }
     if let FileError::Io { path, source } = &error
         && is_known(source)
     {
         return coded("io", format!("{}: {source}; nothing was changed", shown(path)));
     }
     error.into()
+}
+
+/// The failure of a path at which there is something, but not what was looked for.
+fn other_kind(path: &str, files: &SessionFiles) -> Option<ToolError> {
+    let shown = shown(path);
+    Some(match files.stat(path).ok()??.kind {
+        FileKind::Folder => {
+            coded("is_folder", format!("{shown} is a folder; list_directory shows what is in it"))
+        }
+        FileKind::File => {
+            coded("no_folder", format!("{shown} is a file and not a folder; read_file shows it"))
+        }
+        FileKind::Other => coded(
+            "no_file",
+            format!("{shown} is a link or a device, which is not followed; name the file itself"),
+        ),
+    })
 }
 
 /// Whether an error of the disk says something that a model can act on.
@@ -177,6 +201,11 @@ fn files_of(cx: &Cx) -> Result<SessionFiles, ToolError> {
 /// The schema of a path.
 fn path_schema(about: &str) -> serde_json::Value {
     serde_json::json!({ "type": "string", "minLength": 1, "maxLength": 1_024, "description": about })
+}
+
+/// Whether bytes are text, but for a few.
+pub(crate) fn is_mostly_text(bytes: &[u8]) -> bool {
+    sniff::kind(bytes) == sniff::ContentKind::Text
 }
 
 /// A time as people write it.

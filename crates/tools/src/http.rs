@@ -5,7 +5,7 @@
 //! 500s mean that the server is unavailable, and its `Retry-After` is honoured; every other status is a failure. Where nobody knows
 //! whether the server got the request, the class of the tool decides, as after a crash.
 
-mod response;
+pub(crate) mod response;
 mod template;
 
 pub use template::{
@@ -17,6 +17,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use windlass::error::FailureClass;
 use windlass::secrets::SecretValue;
+use windlass::tool::{BoundContent, BoundFuture, PrepareCx};
 use windlass::{Cx, Output, Tool, ToolError, ToolFuture, ToolSpec};
 use windlass_http::{HttpClient, HttpRequest, Method};
 
@@ -42,16 +43,19 @@ impl Tool for HttpTool {
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
         Box::pin(async move { self.send(&args, cx).await })
     }
+
+    /// The request as it is declared and as it would be sent, with `{secret:NAME}` for each secret.
+    fn bound<'a>(&'a self, args: &'a Value, _cx: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
+        let named = |name: &str| Some(format!("{{secret:{name}}}"));
+        let filled = self.request.fill(args, &named).map_err(|error| unfilled(&error));
+        Some(Box::pin(async move {
+            let fixed = self.request.declared().into_bytes();
+            Ok(BoundContent { fixed, of_args: filled?.canonical().into_bytes(), held: None })
+        }))
+    }
 }
 
 impl HttpTool {
-    /// The request for these arguments as one text, in which `{secret:NAME}` stands for each secret: what a person approves. `None`: it
-    /// cannot be made of them.
-    pub fn bound(&self, args: &Value) -> Option<String> {
-        let named = |name: &str| Some(format!("{{secret:{name}}}"));
-        self.request.fill(args, &named).ok().map(|filled| filled.canonical())
-    }
-
     async fn send(&self, args: &Value, cx: &Cx) -> Result<Output, ToolError> {
         let request = self.filled(args, cx).await?;
         if cx.is_stopping() {

@@ -1,18 +1,25 @@
 //! `run_command`: runs a command in the session's folder, in a sandbox. Only there where the configuration asks for it.
 
 use crate::command::{
-    CapturedOutput, CommandEnd, CommandResult, EXIT_SAFE, FollowedCommand, Invocation, end_earlier_attempts,
-    failure, killed_for,
+    ApprovedProgram, BoundCommand, CapturedOutput, CommandEnd, CommandFiles, CommandResult, EXIT_SAFE,
+    FilledWord, FollowedCommand, Invocation, ProgramFile, end_earlier_attempts, failure, killed_for,
 };
+use crate::files::is_mostly_text;
 use crate::launcher::Launcher;
-use crate::sandbox::{ProgramChoice, SANDBOX_REFUSAL, Sandbox};
+use crate::sandbox::{ProgramChoice, REFUSED_PROGRAM, SANDBOX_REFUSAL, Sandbox, recorded, refused};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::{Component, Path, PathBuf};
+use std::string::FromUtf8Error;
 use windlass::error::FailureClass;
 use windlass::outcome::Part;
-use windlass::tool::{Claims, Hints, Need, PrepareCx, PrepareFuture, Prepared, ToolSource};
-use windlass::{Cx, Deadlines, EffectClass, Flags, Limits, Output, Tool, ToolError, ToolFuture, ToolSpec};
+use windlass::tool::{
+    BoundFuture, Claims, Hints, Need, PrepareCx, PrepareFuture, Prepared, Reconcile, ReconcileFuture,
+    Reconciled, ToolSource,
+};
+use windlass::{
+    Cx, Deadlines, EffectClass, Flags, Limits, Output, RetryRule, Tool, ToolError, ToolFuture, ToolSpec,
+};
 
 /// A tool that runs the commands of a model.
 #[derive(Clone, Debug)]
@@ -40,6 +47,8 @@ const ALL_FILES: &str = "file:";
 const INLINE_MS: u64 = 30_000;
 /// How long a command may run.
 const ATTEMPT_MS: u64 = 600_000;
+/// A command that had no effect runs once more after a crash.
+const ATTEMPTS: u32 = 2;
 
 impl Tool for RunCommand {
     fn spec(&self) -> ToolSpec {
@@ -78,6 +87,7 @@ impl Tool for RunCommand {
             claims: Some(vec![format!("write {ALL_FILES}")]),
             deadlines: Deadlines { attempt_ms: Some(ATTEMPT_MS), ..Deadlines::default() },
             inline_ms: Some(INLINE_MS),
+            retry: RetryRule { attempts: Some(ATTEMPTS), ..RetryRule::default() },
             needs: vec![Need::Files],
             source: ToolSource::BuiltIn,
             ..ToolSpec::default()
@@ -102,6 +112,18 @@ impl Tool for RunCommand {
         }))
     }
 
+    /// The bytes of the files of the session that its words name.
+    fn bound<'a>(&'a self, args: &'a Value, cx: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
+        Some(Box::pin(async move {
+            let args: RunCommandArgs = crate::small::parse(args.clone())?;
+            let files = CommandFiles::Session { files: cx.files()?, cwd: checked(&args)? };
+            let words =
+                args.argv.iter().map(|word| FilledWord { text: word.into(), is_fixed: false }).collect();
+            let declared = json!({ "sandbox": self.sandbox.profile() }).to_string();
+            BoundCommand { declared, words, files }.read().await
+        }))
+    }
+
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
         Box::pin(async move {
             let args: RunCommandArgs = crate::small::parse(args)?;
@@ -109,10 +131,17 @@ impl Tool for RunCommand {
             if cx.attempt().0 > 1 {
                 end_earlier_attempts(cx).await?;
             }
+            // A whole command line in one string is the usual mistake.
+            let one_word = match args.argv.as_slice() {
+                [line] if line.contains(' ') => Some(line.clone()),
+                _ => None,
+            };
             let words = args.argv.iter().map(Into::into).collect();
             let (call, stdin) = (cx.handle().to_string(), args.stdin.into_bytes());
             let env = vec![("WINDLASS_SESSION".into(), cx.session().into())];
-            let invocation = Invocation { call, words, env, cwd, stdin };
+            let approved = cx.approved::<ApprovedProgram>();
+            let program_file = approved.as_deref().map(ProgramFile::of);
+            let invocation = Invocation { call, words, program_file, env, cwd, stdin };
             let (invocation, run) = self.sandbox.enter(invocation, ProgramChoice::Caller, cx).await?;
             let command = FollowedCommand {
                 launcher: &self.launcher,
@@ -122,7 +151,24 @@ impl Tool for RunCommand {
                 captures_stderr: true,
             };
             let done = Box::pin(command.follow(cx)).await?;
-            Box::pin(answer(done, cx)).await
+            Box::pin(answer(done, one_word.as_deref(), cx)).await
+        })
+    }
+
+    fn reconciler(&self) -> Option<&dyn Reconcile> {
+        Some(self)
+    }
+}
+
+impl Reconcile for RunCommand {
+    /// A command that could change nothing had no effect, however far it came. Of any other nobody knows.
+    fn reconcile<'a>(&'a self, _args: Value, cx: &'a Cx) -> ReconcileFuture<'a> {
+        Box::pin(async move {
+            end_earlier_attempts(cx).await?;
+            let rules = recorded(cx)?;
+            let can_change_nothing =
+                rules.read_only && !rules.profile.network && rules.profile.write.is_empty();
+            Ok(if can_change_nothing { Reconciled::DidNotHappen } else { Reconciled::Unknown })
         })
     }
 }
@@ -179,7 +225,7 @@ fn checked(args: &RunCommandArgs) -> Result<PathBuf, ToolError> {
     Ok(cwd.to_path_buf())
 }
 
-async fn answer(done: CommandResult, cx: &Cx) -> Result<Output, ToolError> {
+async fn answer(done: CommandResult, one_word: Option<&str>, cx: &Cx) -> Result<Output, ToolError> {
     if done.was_stopped() {
         return Err(ToolError::stopped());
     }
@@ -190,7 +236,7 @@ async fn answer(done: CommandResult, cx: &Cx) -> Result<Output, ToolError> {
         });
     }
     let exit_code = match done.ended.end {
-        CommandEnd::Exited(EXIT_SAFE) => match refusal(&done) {
+        CommandEnd::Exited(EXIT_SAFE) => match refusal(&done, one_word) {
             Some(error) => return Err(error),
             None => EXIT_SAFE,
         },
@@ -211,20 +257,25 @@ async fn answer(done: CommandResult, cx: &Cx) -> Result<Output, ToolError> {
     Ok(Output { value, parts, ..Output::default() })
 }
 
-/// The text of an output, or null if it is a part of the answer: bytes that are no text, or more than fit in memory.
+/// The text of an output. All bytes are a part of the answer too where the text is not all of them: stray bytes that are no UTF-8,
+/// or more than fits in memory. Null: it is no text.
 async fn shown(
     output: CapturedOutput,
     name: &str,
     parts: &mut Vec<Part>,
     cx: &Cx,
 ) -> Result<Value, ToolError> {
-    let CapturedOutput { held, mut kept } = output;
+    let CapturedOutput { held, ends, mut kept } = output;
     let media_type = held.media_type().to_string();
-    match held.into_bytes().map(String::from_utf8) {
-        Some(Ok(text)) => return Ok(text.into()),
-        Some(Err(error)) => kept.get_or_insert_with(|| cx.keep()).write(error.as_bytes()).await?,
-        None => {}
-    }
+    let text = match held.into_bytes().map(String::from_utf8) {
+        Some(Ok(text)) if is_readable(&text) => return Ok(text.into()),
+        Some(text) => {
+            let bytes = text.map_or_else(FromUtf8Error::into_bytes, String::into_bytes);
+            kept.get_or_insert_with(|| cx.keep()).write(&bytes).await?;
+            is_mostly_text(&bytes).then(|| String::from_utf8_lossy(&bytes).into_owned())
+        }
+        None => is_mostly_text(&ends.head).then(|| ends.text()),
+    };
     if let Some(kept) = kept {
         let kept = kept.finish(&media_type).await?;
         parts.push(match Part::is_image(&media_type) {
@@ -232,13 +283,29 @@ async fn shown(
             false => Part::File { kept, media_type, name: name.into() },
         });
     }
-    Ok(Value::Null)
+    Ok(text.map_or(Value::Null, Value::String))
+}
+
+/// Whether it says something: names that end in a NUL do (`find -print0`), a page of zeros does not.
+fn is_readable(text: &str) -> bool {
+    text.bytes().filter(|byte| *byte == 0).count() * 4 <= text.len()
 }
 
 /// The reason why the command was not started, if it was not.
-fn refusal(done: &CommandResult) -> Option<ToolError> {
+fn refusal(done: &CommandResult, one_word: Option<&str>) -> Option<ToolError> {
     let said = done.ended.stderr.clone().text();
     let why = said.strip_prefix(SANDBOX_REFUSAL)?;
-    let message = format!("The command did not run, and nothing happened: {why}.");
+    // The program is named as the caller named it; everything else is about this machine.
+    if !why.starts_with(REFUSED_PROGRAM) {
+        return Some(refused(why));
+    }
+    let mut message = format!("The command did not run, and nothing happened: {why}.");
+    if let Some(line) = one_word {
+        let words = json!(line.split_whitespace().collect::<Vec<_>>());
+        let shell = json!(["sh", "-c", line]);
+        message.push_str(&format!(
+            " Each word is a string of its own: give argv as {words}, or as {shell} for a shell."
+        ));
+    }
     Some(ToolError { did_not_happen: true, tool_code: Some("not_started".into()), ..ToolError::new(message) })
 }

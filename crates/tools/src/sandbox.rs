@@ -17,10 +17,12 @@ mod usage;
 
 pub use backend::{NoSandbox, SandboxBackend};
 pub use entry::Sandbox;
-pub(crate) use entry::{ProgramChoice, SandboxedRun};
+pub(crate) use entry::{ProgramChoice, SandboxedRun, recorded, refused};
+pub(crate) use inside::{REFUSED_PROGRAM, is_executable};
 pub use inside::{SANDBOX_ARG, SANDBOX_REFUSAL, sandbox_main};
 pub use profile::{RecordedSandbox, SandboxProfile};
 
+use crate::command::ProgramFile;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -36,6 +38,8 @@ pub(crate) struct SandboxOrder {
     pub(crate) cwd: PathBuf,
     /// Whether an operator chose the program: then the command may read and execute its file, wherever that lies.
     pub(crate) program_is_fixed: bool,
+    /// The file that is executed instead of the one that the first word names.
+    pub(crate) program_file: Option<ProgramFile>,
 }
 
 #[cfg(test)]
@@ -55,6 +59,7 @@ mod tests {
             scratch: "/s".into(),
             cwd: "/f/x".into(),
             program_is_fixed: true,
+            program_file: None,
         };
         let text = serde_json::to_string(&order).expect("text");
         let back: SandboxOrder = serde_json::from_str(&text).expect("an order");

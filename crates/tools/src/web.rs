@@ -303,3 +303,21 @@ fn failed(error: &HttpError, limits: &Limits) -> ToolError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::response::tests::{HIDDEN, errors};
+
+    #[test]
+    fn no_address_is_told_to_the_model() {
+        for error in errors() {
+            let told = failed(&error, &Limits::default());
+            // The words about a URL are fixed ones of ours, and the URL is the model's own.
+            let is_own = matches!(error, HttpError::Url { .. });
+            let is_internal = told.class == FailureClass::Internal;
+            assert!(is_own || is_internal || !told.message.contains(HIDDEN), "{told:?}");
+            assert!(told.detail.is_some(), "operators are told nothing: {told:?}");
+        }
+    }
+}

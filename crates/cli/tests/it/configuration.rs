@@ -2,6 +2,33 @@
 
 use crate::rig::Rig;
 
+/// What each tool may do, at a glance.
+#[test]
+fn tools_are_listed_with_what_they_may_do() {
+    let rig = Rig::new();
+    rig.write(
+        "windlass.toml",
+        r#"
+builtin = ["files", "time"]
+run_command = "strict"
+[tools.deploy]
+description = "Deploys a service. It takes a while."
+command = ["true"]
+approval = "ask"
+background = true
+claims = ["write service:{service}"]
+input = { properties = { service = { type = "string" } } }
+[tools.clean]
+description = "Removes everything that was built."
+command = ["true"]
+"#,
+    );
+    let listed = rig.run(&["tools"]).expect(0).stdout;
+    let doctor = rig.run(&["doctor"]).expect(0).stdout;
+    let warning = doctor.lines().find(|line| line.starts_with("warning")).expect("a warning");
+    insta::assert_snapshot!(format!("{listed}\n{warning}"));
+}
+
 #[test]
 fn mistakes_are_named_with_their_place_and_nothing_runs() {
     let cases = [

@@ -1,6 +1,7 @@
 //! The real binary, from outside: what people and programs get for what they type.
 #![expect(clippy::expect_used, reason = "a test that cannot go on says why and ends")]
 
+mod approvals;
 mod backup;
 mod bad_input;
 mod batches;
@@ -16,6 +17,7 @@ mod grants;
 mod kills;
 mod logs;
 mod memory;
+mod narration;
 mod people;
 mod policy;
 mod rig;

@@ -269,7 +269,10 @@ impl Call {
         self.parked = Some((asked.parked, at));
         let permission = self.permission.get_or_insert_default();
         permission.asked = Some(asked.clone());
-        permission.answered = None;
+        // An approval is for what was shown, once: what has changed and changed back is asked for again.
+        if !crate::mutant::breaks("approval-kept") {
+            permission.answered = None;
+        }
     }
 
     fn approval_answered(&mut self, at: Timestamp, answered: &ApprovalAnswered) {

@@ -40,7 +40,7 @@ pub enum BadArgs {
         property: String,
     },
     /// `..` would claim something outside the declaration.
-    #[error("`{property}` leads out of what the claim `{template}` names: give a path that stays within it")]
+    #[error("`{property}` leads out of where it begins: give a path without `..` (claim `{template}`)")]
     LeadsOut {
         /// The claim as declared.
         template: String,

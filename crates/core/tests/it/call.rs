@@ -1,10 +1,10 @@
 //! A call through every crash: transcripts, the class table, and properties over random lives.
 
+use crate::opened::opened;
 use proptest::prelude::*;
-use windlass_args::arguments::{Arguments, Given};
 use windlass_core::call::{
-    Call, Ended, Fact, Intent, LostAttempt, Model, Moment, Opened, Parked, PreparedCall, Reason,
-    Result as Attempted, Returned, Same, SameAs, Settlement, Spent, Started, State, Step,
+    Call, Ended, Fact, Intent, LostAttempt, Model, Moment, Parked, PreparedCall, Reason, Result as Attempted,
+    Returned, Same, SameAs, Settlement, Spent, Started, State, Step,
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, Retry};
@@ -12,21 +12,6 @@ use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use windlass_core::outcome::{Effect, ModelAnswer, Outcome, Success};
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass, Origin};
-
-fn opened() -> Opened {
-    Opened {
-        id: "c1".into(),
-        tool: "t".into(),
-        args: Arguments { given: Given::Json, text: "{}".into() },
-        provider: None,
-        deadlines: None,
-        priority: 0,
-        inline_ms: None,
-        task: None,
-        answer: None,
-        grant: None,
-    }
-}
 
 fn prepared(class: EffectClass) -> Fact {
     Fact::Prepared(PreparedCall {

@@ -1,10 +1,10 @@
 //! A tool becomes another class while a call of it is open: every old class, new class and phase of the call.
 
+use crate::opened::opened;
 use std::sync::Arc;
-use windlass_args::arguments::{Arguments, Given};
 use windlass_core::call::{
     Abort, Accepted, Begins, Call, CancelAsked, Cause, Connected, Ended, Fact, Intent, LostAttempt, Model,
-    Moment, Opened, Parked, PreparedCall, Reason, ReconciledAttempt, Result as Attempted, Resumed, Returned,
+    Moment, Parked, PreparedCall, Reason, ReconciledAttempt, Result as Attempted, Resumed, Returned,
     Settlement, Spent, Started, State, Step, Stopped, Suspended, Then, Unconnected, Verdict,
 };
 use windlass_core::code::Code;
@@ -158,21 +158,6 @@ fn life(class: EffectClass, phase: Phase) -> Option<Vec<Fact>> {
         })],
     };
     Some([begun, rest].concat())
-}
-
-fn opened() -> Opened {
-    Opened {
-        id: "c1".into(),
-        tool: "t".into(),
-        args: Arguments { given: Given::Json, text: "{}".into() },
-        provider: None,
-        deadlines: None,
-        priority: 0,
-        inline_ms: None,
-        task: None,
-        answer: None,
-        grant: None,
-    }
 }
 
 /// A call of the old class in that phase, whose tool an operator has accepted as the new class.

@@ -1,10 +1,10 @@
 //! A deadline passes, or the tool is not there, while a call does not run: every state it can be in, every column of the table.
 
+use crate::opened::opened;
 use std::sync::Arc;
-use windlass_args::arguments::{Arguments, Given};
 use windlass_core::attempt::Rules;
 use windlass_core::call::{
-    Call, CallClock, CancelAsked, Fact, LostAttempt, Moment, Opened, Parked, Permit, PreparedCall, Reason,
+    Call, CallClock, CancelAsked, Fact, LostAttempt, Moment, Parked, Permit, PreparedCall, Reason,
     Result as Attempted, Returned, Same, Started, Step, Suspended, Then, TooLate, ToolSearch, Waited,
 };
 use windlass_core::code::Code;
@@ -18,19 +18,7 @@ const FIRST: AttemptNo = AttemptNo(1);
 const NOW: Timestamp = Timestamp(1_000);
 
 fn call(facts: Vec<Fact>) -> Call {
-    let opened = Opened {
-        id: "c1".into(),
-        tool: "t".into(),
-        args: Arguments { given: Given::Json, text: "{}".into() },
-        provider: None,
-        deadlines: None,
-        priority: 0,
-        inline_ms: None,
-        task: None,
-        answer: None,
-        grant: None,
-    };
-    let mut call = Call::new(opened, Timestamp(0));
+    let mut call = Call::new(opened(), Timestamp(0));
     for fact in facts {
         call.apply(Timestamp(0), &fact).unwrap();
     }

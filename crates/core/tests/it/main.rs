@@ -15,6 +15,7 @@ mod deadline;
 mod entry;
 mod grant;
 mod loops;
+mod opened;
 mod operation;
 mod permission;
 mod plan;

@@ -2,13 +2,12 @@
 
 mod effect;
 
+use crate::opened::opened;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use windlass_args::arguments::{Arguments, Given};
 use windlass_core::call::{
-    Call, CancelAsked, Cause, Ended, Fact, Intent, LostAttempt, Model, Moment, Opened, Parked, PreparedCall,
-    Reason, Result as Attempted, Resumed, Returned, Settlement, Spent, Started, Step, Stopped, Suspended,
-    Then,
+    Call, CancelAsked, Cause, Ended, Fact, Intent, LostAttempt, Model, Moment, Parked, PreparedCall, Reason,
+    Result as Attempted, Resumed, Returned, Settlement, Spent, Started, Step, Stopped, Suspended, Then,
 };
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, Retry};
@@ -117,22 +116,6 @@ fn failure(how: Fails) -> Failure {
         retry: Retry::Safe { after_ms: None },
         did_not_happen: how == Fails::WithoutEffect,
         ..Failure::invalid_request(Code::ToolFailed, "no")
-    }
-}
-
-fn opened() -> Opened {
-    let args = Arguments { given: Given::Json, text: "{}".into() };
-    Opened {
-        id: "c1".into(),
-        tool: "t".into(),
-        args,
-        provider: None,
-        deadlines: None,
-        priority: 0,
-        inline_ms: None,
-        task: None,
-        answer: None,
-        grant: None,
     }
 }
 

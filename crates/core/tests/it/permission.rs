@@ -1,9 +1,9 @@
 //! Permission of a call: a table of states and findings, and what an approval covers.
 
-use windlass_args::arguments::{Arguments, Given};
+use crate::opened::opened;
 use windlass_core::call::{
-    ApprovalAnswer, ApprovalAnswered, ApprovalAsked, Call, Fact, JudgedCall, LostAttempt, Moment, Opened,
-    Parked, Permit, PreparedCall, Reason, Returned, Settlement, Started, Step, ToolSearch, Withheld,
+    ApprovalAnswer, ApprovalAnswered, ApprovalAsked, Call, Fact, JudgedCall, LostAttempt, Moment, Parked,
+    Permit, PreparedCall, Reason, Returned, Settlement, Started, Step, ToolSearch, Withheld,
 };
 use windlass_core::failure::{Failure, Retry};
 use windlass_core::ids::AttemptNo;
@@ -72,19 +72,7 @@ fn started(attempt: u32, redrive: bool) -> Fact {
 }
 
 fn call(class: EffectClass, facts: &[Fact]) -> Call {
-    let opened = Opened {
-        id: "c1".into(),
-        tool: "t".into(),
-        args: Arguments { given: Given::Json, text: "{}".into() },
-        provider: None,
-        deadlines: None,
-        priority: 0,
-        inline_ms: None,
-        task: None,
-        answer: None,
-        grant: None,
-    };
-    let mut call = Call::new(opened, Timestamp(0));
+    let mut call = Call::new(opened(), Timestamp(0));
     call.apply(Timestamp(0), &prepared(class)).unwrap();
     for fact in facts {
         call.apply(Timestamp(10), fact).unwrap_or_else(|illegal| panic!("{illegal}"));

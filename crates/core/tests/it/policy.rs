@@ -2,51 +2,14 @@
 
 mod against;
 mod mistakes;
-mod naive;
+#[path = "../../../testkit/src/hostile/second.rs"]
+mod second;
 
+use second::PolicyCase as Case;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use windlass_core::limits::CallLimits;
 use windlass_core::policy::{CallFacts, DecidedBy, Exposure, Finding, Judgement, Policy, Ruling, ToolFacts};
-use windlass_core::tool::{EffectClass, Hints, ToolSource};
-
-/// A call as the tests write it down; `Default` is a call of the registered tool `send` without anything else.
-#[derive(Clone, Debug)]
-struct Case {
-    name: String,
-    id: String,
-    source: ToolSource,
-    server: Option<String>,
-    class: EffectClass,
-    hints: Hints,
-    asks: bool,
-    principal: Option<String>,
-    labels: BTreeMap<String, String>,
-    turn: Option<String>,
-    args: Value,
-    exposure: Exposure,
-    tool_asks: bool,
-}
-
-impl Default for Case {
-    fn default() -> Case {
-        Case {
-            name: "send".to_string(),
-            id: "mail.send".to_string(),
-            source: ToolSource::Registered,
-            server: None,
-            class: EffectClass::Once,
-            hints: Hints::default(),
-            asks: false,
-            principal: None,
-            labels: BTreeMap::new(),
-            turn: None,
-            args: json!({}),
-            exposure: Exposure::default(),
-            tool_asks: false,
-        }
-    }
-}
+use windlass_core::tool::{Hints, ToolSource};
 
 impl Case {
     fn with_args(args: Value) -> Case {

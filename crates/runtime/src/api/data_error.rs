@@ -57,7 +57,7 @@ pub enum FileError {
     #[error("there is no place for the files of sessions; set `files` of the runtime's configuration")]
     NotConfigured,
     /// No path can be so.
-    #[error("{path:?} is no path of a session's file: {why}")]
+    #[error("{path:?} cannot be used: {why}")]
     Path {
         /// The given path.
         path: String,
@@ -87,10 +87,7 @@ pub enum FileError {
         path: String,
     },
     /// It is not as the writer expected.
-    #[error(
-        "{path:?} {}; read it again, and base the change on what is there now",
-        found_instead(expected, found)
-    )]
+    #[error("{path:?} {}", found_instead(expected, found))]
     Changed {
         /// Which.
         path: String,
@@ -140,11 +137,15 @@ impl FileError {
 
 fn found_instead(expected: &FileExpectation, found: &Option<ContentHash>) -> String {
     match (expected, found) {
-        (FileExpectation::Absent, _) => "exists already".to_string(),
-        (_, None) => "does not exist any more".to_string(),
-        (FileExpectation::Content(expected), Some(found)) => {
-            format!("was changed: expected the content {expected}, found {found}")
+        (FileExpectation::Absent, _) => {
+            "exists already; read it, and base the change on what is there".to_string()
         }
-        (FileExpectation::Anything, Some(found)) => format!("was changed: found the content {found}"),
+        (_, None) => "does not exist; list the folder to see what there is".to_string(),
+        (FileExpectation::Content(expected), Some(found)) => format!(
+            "was changed: expected the content {expected}, found {found}; read it again, and base the change on what is there now"
+        ),
+        (FileExpectation::Anything, Some(found)) => {
+            format!("was changed: found the content {found}; read it again")
+        }
     }
 }

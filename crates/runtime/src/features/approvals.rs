@@ -62,14 +62,7 @@ impl Runtime {
         {
             return Err(AskError::Invalid { what: problem });
         }
-        let row = approve::decide(&self.0, id, decision, by).await?;
-        // Others that wait for the same answer are judged again.
-        if decision.remember.is_some()
-            && let Ok(session) = self.0.session(&row.name).await
-        {
-            adopting::judge_again(&self.0, &session).await?;
-        }
-        Ok(())
+        approve::decide(&self.0, id, decision, by).await.map(drop)
     }
 
     /// Checks edited arguments of an approval against its tool, without answering.
@@ -103,7 +96,7 @@ impl Runtime {
             let session = self.0.session(session).await?;
             let row = Row::Remove { space: Space::Remembered, key: id.to_string() };
             // In this order: an answer that is acknowledged as forgotten is never given again.
-            session.forget_remembered(id);
+            session.forget_remembered(&self.0, id).await?;
             session.lane.commit_rows(vec![row]).await?;
         }
         Ok(is_there)

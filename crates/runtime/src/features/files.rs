@@ -10,6 +10,7 @@ mod host;
 mod look;
 mod root;
 mod tree;
+mod unfinished;
 mod walk;
 
 pub use change::WrittenFile;
@@ -23,6 +24,7 @@ use crate::session::cx::Cx;
 use crate::session::inner::{Inner, Runtime};
 use crate::session::owner::Session;
 use crate::session::principal::SessionRecords;
+use crate::tools::tool::PrepareCx;
 use change::ChangeLocks;
 use gate::{FileGate, gate_of};
 pub(crate) use root::name_folder;
@@ -56,6 +58,13 @@ impl Cx {
     pub fn files(&self) -> Result<SessionFiles, FileError> {
         let hold = self.hold.upgrade().ok_or(FileError::NotConfigured)?;
         SessionFiles::new(&hold.rt, &hold.session)
+    }
+}
+
+impl PrepareCx<'_> {
+    /// The files of the session.
+    pub fn files(&self) -> Result<SessionFiles, FileError> {
+        SessionFiles::new(&self.at.on.rt, &self.at.on.session)
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod body;
 mod courier;
+mod delivery;
 mod gate;
 mod kept;
 mod sign;
@@ -15,6 +16,7 @@ pub(crate) use courier::{begin, hold_all, load, resume, taken};
 use crate::api::answer::{as_wall_time, wall_time};
 use crate::api::error::SessionError;
 use crate::api::keys::fresh_key;
+use crate::api::secret::SecretError;
 use crate::features::standing::check_title;
 use crate::session::inner::{Inner, Runtime};
 use crate::session::outgoing::WebhookKind;
@@ -167,6 +169,9 @@ pub enum WebhookError {
         "this process delivers no messages to webhooks; set `Config::webhooks`, or ask a `windlass` process"
     )]
     NoTransport,
+    /// Its signing secret cannot be encrypted, or not be decrypted.
+    #[error("the signing secret of a webhook is stored encrypted: {0}")]
+    Secret(#[from] SecretError),
     /// The store is unavailable.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -182,7 +187,9 @@ impl Runtime {
     /// use windlass::webhooks::{NewWebhook, WebhookKind, WebhookState};
     /// # use windlass::{Config, Runtime, store::memory::MemoryStore};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let runtime = Runtime::new(Config::new(MemoryStore::new()?));
+    /// # use windlass::secrets::{SecretKey, SecretKeySource};
+    /// # let secret_key = SecretKeySource::Key(SecretKey::random()?);
+    /// # let runtime = Runtime::new(Config { secret_key, ..Config::new(MemoryStore::new()?) });
     /// let new = NewWebhook {
     ///     url: "https://chat.example/hooks/windlass".into(),
     ///     kinds: vec![WebhookKind::Question, WebhookKind::Unknown],
@@ -216,6 +223,7 @@ impl Webhooks {
             Some(secret) => secret,
             None => format!("whsec_{}{}", fresh_key()?, fresh_key()?),
         };
+        rt.secrets.read(&*rt.store, rt.may_meet_others()).await?;
         let id: String = fresh_key()?.chars().take(ID_CHARS).collect();
         let kept = KeptWebhook {
             url,
@@ -226,7 +234,7 @@ impl Webhooks {
             internal,
             state: WebhookState::Enabled,
             why: None,
-            signing_secret: secret.clone(),
+            sealed_secret: kept::sealed_secret(&rt.secrets.key_or_new()?, &id, &secret)?,
             created_us: rt.clock.now().0,
             created_by: created_by.to_string(),
             delivered: 0,
@@ -235,6 +243,7 @@ impl Webhooks {
             last_success_us: None,
             last_failure: None,
         };
+        rt.secrets.mark_used(&*rt.store).await?;
         kept::add(&*rt.store, &id, &kept, rt.limits.webhooks_max).await?;
         courier::reload(rt).await?;
         Ok(AddedWebhook { secret, webhook: kept.shown(&id, 0) })
@@ -283,7 +292,8 @@ impl Webhooks {
         let transport = rt.webhooks.clone().ok_or(WebhookError::NoTransport)?;
         let event = fresh_key()?;
         let body = body::test(&event, rt.clock.now());
-        let said = courier::answer(transport.post(post(rt, &kept, &event, body))).await;
+        let post = post(rt, id, &kept, DeliveryBody { event: &event, body })?;
+        let said = delivery::answer(transport.post(post)).await;
         Ok(match said {
             Ok(reply) => WebhookTrial {
                 delivered: (200..300).contains(&reply.status),
@@ -306,23 +316,37 @@ impl Webhooks {
     }
 }
 
-/// A signed delivery.
-fn post(rt: &Inner, kept: &KeptWebhook, event: &str, body: Vec<u8>) -> WebhookPost {
+/// A message to deliver.
+struct DeliveryBody<'a> {
+    /// The id of the message.
+    event: &'a str,
+    body: Vec<u8>,
+}
+
+/// A signed delivery to the webhook of this id.
+fn post(
+    rt: &Inner,
+    id: &str,
+    kept: &KeptWebhook,
+    message: DeliveryBody<'_>,
+) -> Result<WebhookPost, SecretError> {
+    let DeliveryBody { event, body } = message;
     let timestamp = rt.clock.now().0.div_euclid(1_000_000);
-    let signed = signature(&kept.signing_secret, timestamp, &body);
+    let secret = kept.signing_secret(&rt.secrets.key()?, id)?;
+    let signed = signature(&secret, timestamp, &body);
     let headers = [
         ("content-type", "application/json".to_string()),
         (ID_HEADER, event.to_string()),
         (TIMESTAMP_HEADER, timestamp.to_string()),
         (SIGNATURE_HEADER, signed),
     ];
-    WebhookPost {
+    Ok(WebhookPost {
         url: kept.url.clone(),
         internal: kept.internal,
         headers: headers.map(|(name, value)| (name.to_string(), value)).into(),
         body,
         within: Duration::from_millis(rt.limits.webhook_wait_ms),
-    }
+    })
 }
 
 /// A time, if there is one.

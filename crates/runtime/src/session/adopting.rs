@@ -240,6 +240,21 @@ pub(crate) async fn judge_again(rt: &Arc<Inner>, session: &Arc<Session>) -> Resu
     pass_on(rt, session, Scope::Session, batch::CallDemand::Rejudge).await.map(drop)
 }
 
+/// Has them judged again as soon as there is time for it: an answer was remembered that may be theirs.
+pub(crate) fn judge_again_soon(rt: &Arc<Inner>, session: &Arc<Session>) {
+    let (weak, session) = (Arc::downgrade(rt), session.clone());
+    rt.tasks.spawn(async move {
+        let Some(rt) = weak.upgrade() else { return };
+        match judge_again(&rt, &session).await {
+            Ok(()) | Err(SessionError::Lost(_)) => {}
+            Err(error) => {
+                let error = crate::api::error::chain(&error);
+                tracing::error!(session = %session.name, error, "calls that wait for an approval are not judged again");
+            }
+        }
+    });
+}
+
 /// Asks a call to stop that ends with another one. That is not recorded: whoever ends the other call asks again after a crash.
 pub(crate) async fn ask_to_stop(
     rt: &Arc<Inner>,

@@ -15,6 +15,7 @@ use crate::session::batch::Used;
 use crate::session::grants::SessionGrants;
 use crate::session::held::DriveContext;
 use crate::session::log::Stream;
+use crate::session::permission::ApprovedContent;
 use crate::session::signal::AttemptSignal;
 use crate::session::vault::{KnownSecrets, scrub_progress};
 use crate::session::wheel::Wheel;
@@ -57,6 +58,8 @@ pub struct Cx {
     /// The context of the call's driver. The runtime owns the threads that tools run on, so no tool may own the runtime.
     pub(crate) hold: Weak<DriveContext>,
     pub(crate) made: Option<Arc<PreparedResult>>,
+    /// The tool's hold on the content that a person approved.
+    pub(crate) approved: Option<ApprovedContent>,
     /// The events and signals that the tool declares.
     pub(crate) kinds: Option<Arc<Kinds>>,
     /// Whether the attempt is put aside while it only waits.
@@ -134,6 +137,12 @@ impl Cx {
     /// The observer of what this call makes.
     pub(crate) fn observer(&self) -> Option<Observer> {
         self.place().observer_of(&self.id)
+    }
+
+    /// The tool's own [hold](crate::tool::BoundContent::held) on the content that a person approved for this attempt: what runs
+    /// must be that. `None` if nobody had to be asked, or the tool holds nothing of this type.
+    pub fn approved<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.approved.clone()?.downcast().ok()
     }
 
     /// The number of this attempt, from 1.

@@ -9,9 +9,10 @@ use crate::session::principal::ABOUT;
 use crate::tools::registry::Registered;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use tokio::sync::OnceCell;
 use windlass_args::canonical;
 use windlass_core::call::Permit;
@@ -28,7 +29,20 @@ pub(crate) struct HeldPermit {
     judged: Option<u64>,
     /// The question to put to a person.
     pub(crate) ask: Option<Box<PendingAsk>>,
+    /// The start that a person approved, if that is why it may run.
+    approved: Option<Box<ApprovedStart>>,
 }
+
+/// A start that a person approved. It is one start: the next one is judged again.
+pub(crate) struct ApprovedStart {
+    /// The tool as it was when the digest was compared.
+    pub(crate) tool: Arc<Registered>,
+    /// The tool's hold on the content that was approved.
+    pub(crate) content: Option<ApprovedContent>,
+}
+
+/// A tool's hold on the content that was approved.
+pub(crate) type ApprovedContent = Arc<dyn Any + Send + Sync>;
 
 /// A question to a person that is not recorded yet.
 pub(crate) struct PendingAsk {
@@ -37,6 +51,8 @@ pub(crate) struct PendingAsk {
     pub(crate) frame: Digest,
     pub(crate) policy: u64,
     pub(crate) judgement: Judgement,
+    /// The [stamp](Session::remembered_stamp) of the remembered answers, none of which is to this question.
+    pub(crate) remembered: u64,
 }
 
 impl HeldPermit {
@@ -47,7 +63,19 @@ impl HeldPermit {
 
     /// The call was judged by the policy of this stamp.
     pub(crate) fn judged(permit: Permit, stamp: u64) -> HeldPermit {
-        HeldPermit { permit, judged: Some(stamp), ask: None }
+        HeldPermit { permit, judged: Some(stamp), ..HeldPermit::default() }
+    }
+
+    /// This finding, because a person approved the start.
+    pub(crate) fn approving(self, approved: Option<Box<ApprovedStart>>) -> HeldPermit {
+        HeldPermit { approved, ..self }
+    }
+
+    /// The approved start is made: the next one must be judged before it acts. Returns the tool's hold on what was approved.
+    pub(crate) fn use_approval(&mut self) -> Option<ApprovedContent> {
+        let approved = self.approved.take()?;
+        *self = HeldPermit::unjudged();
+        approved.content
     }
 
     /// This finding, with the question to put to a person.
@@ -62,7 +90,13 @@ impl Held {
     pub(crate) fn is_permitted(&self, tool: &Registered) -> bool {
         let stamp = self.on.rt.policy.stamp();
         let granted = self.permit.permit == Permit::Granted;
-        granted && ((stamp == 0 && !tool.asks) || self.permit.judged == Some(stamp))
+        let is_judged = self.permit.judged == Some(stamp) || windlass_core::mutant::breaks("judged-once");
+        granted && ((stamp == 0 && !tool.asks) || (is_judged && self.is_approved(tool)))
+    }
+
+    /// Whether this is the tool that a person approved, if one did. Another one of the same contract may do something else.
+    fn is_approved(&self, tool: &Registered) -> bool {
+        self.permit.approved.as_ref().is_none_or(|approved| std::ptr::eq(&*approved.tool, tool))
     }
 }
 
@@ -104,7 +138,11 @@ impl ExposureRecord {
 pub(crate) struct SessionPermission {
     labels: OnceCell<BTreeMap<String, String>>,
     exposure: OnceCell<Exposure>,
-    remembered: OnceCell<RememberedAnswers>,
+    remembered: RememberedAnswers,
+    /// Set once those that are stored are among them.
+    has_read: OnceCell<()>,
+    /// How many answers were remembered here: whoever looked before the last of them looks again.
+    remembered_here: AtomicU64,
 }
 
 type RememberedAnswers = OrderedMutex<Vec<Remembered>, { LockRank::Remembered as u8 }>;
@@ -222,37 +260,47 @@ impl Session {
         call: &AskedCall<'_>,
     ) -> Result<Option<Arc<str>>, SessionError> {
         let known = self.slots.of::<SessionPermission>();
-        let remembered = self.remembered(rt, &known).await?.lock();
+        self.read_remembered(rt, &known).await?;
+        let remembered = known.remembered.lock();
         let found = remembered.iter().find(|remembered| remembered.answers(call));
         Ok(found.map(|remembered| remembered.id.as_str().into()))
     }
 
-    async fn remembered<'a>(
-        &self,
-        rt: &Inner,
-        known: &'a SessionPermission,
-    ) -> Result<&'a RememberedAnswers, SessionError> {
+    async fn read_remembered(&self, rt: &Inner, known: &SessionPermission) -> Result<(), SessionError> {
         let read = async || {
             let (shelf, limit) = (Space::Remembered.of(self.lane.session()), rt.limits.remembered_max);
             let page = RecordPage { shelf, after: None, limit, prefix: "" };
             let records = rt.store.records(page).await?;
             let read = |record: &windlass_store::StoredRecord| serde_json::from_slice(&record.value).ok();
-            Ok::<_, SessionError>(OrderedMutex::new(records.iter().filter_map(read).collect()))
+            let stored: Vec<Remembered> = records.iter().filter_map(read).collect();
+            let mut remembered = known.remembered.lock();
+            let here: Vec<Remembered> = std::mem::take(&mut *remembered);
+            let is_here = |stored: &Remembered| here.iter().any(|here| here.id == stored.id);
+            remembered.extend(stored.into_iter().filter(|stored| !is_here(stored)));
+            remembered.extend(here);
+            Ok::<_, SessionError>(())
         };
-        known.remembered.get_or_try_init(read).await
+        known.has_read.get_or_try_init(read).await.copied()
+    }
+
+    /// A number that changes when an answer is remembered here.
+    pub(crate) fn remembered_stamp(&self) -> u64 {
+        self.slots.of::<SessionPermission>().remembered_here.load(Ordering::Acquire)
     }
 
     /// An answer is remembered from now on; the caller writes its row.
     pub(crate) fn remember(&self, remembered: Remembered) {
-        if let Some(known) = self.slots.of::<SessionPermission>().remembered.get() {
-            known.lock().push(remembered);
-        }
+        let known = self.slots.of::<SessionPermission>();
+        known.remembered.lock().push(remembered);
+        known.remembered_here.fetch_add(1, Ordering::Release);
     }
 
     /// An answer is not remembered any more; the caller removes its row.
-    pub(crate) fn forget_remembered(&self, id: &str) {
-        if let Some(known) = self.slots.of::<SessionPermission>().remembered.get() {
-            known.lock().retain(|remembered| remembered.id != id);
-        }
+    pub(crate) async fn forget_remembered(&self, rt: &Inner, id: &str) -> Result<(), SessionError> {
+        let known = self.slots.of::<SessionPermission>();
+        // Else it might be read again before its row is gone.
+        self.read_remembered(rt, &known).await?;
+        known.remembered.lock().retain(|remembered| remembered.id != id);
+        Ok(())
     }
 }

@@ -5,8 +5,10 @@ use crate::session::cx::{CallPlace, Cx};
 use crate::tools::registry::Listed;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use windlass_core::claim::Claims;
 use windlass_core::dedupe::Dedupe;
 use windlass_core::handle::Handle;
@@ -54,10 +56,10 @@ pub trait Tool: Send + Sync + 'static {
         true
     }
 
-    /// The content that an approval covers beside the arguments, and that does not depend on them: the bytes of a script, the
-    /// template of a request. If it differs at the start, the call does not run and a person is asked again. It may read files.
-    /// `None`: nothing.
-    fn bound(&self) -> Option<BoundFuture<'_>> {
+    /// The content that an approval of a call with these arguments covers beside them: the bytes of a script, the request that
+    /// would be sent. If it differs at a start, the call does not run and a person is asked again. Asked for only where a person
+    /// is; it may read files, and has no effects. `None`: nothing.
+    fn bound<'a>(&'a self, _args: &'a Value, _cx: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
         None
     }
 
@@ -80,9 +82,19 @@ pub type ReconcileFuture<'a> = Pin<Box<dyn Future<Output = Result<Reconciled, To
 /// A look at a call before it is allowed.
 pub type PrepareFuture<'a> = Pin<Box<dyn Future<Output = Result<Prepared, ToolError>> + Send + 'a>>;
 
-/// The content that an approval covers beside the arguments, as bytes that are hashed. An error means that it cannot be
-/// determined, and the call is refused.
-pub type BoundFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, ToolError>> + Send + 'a>>;
+/// The content that an approval covers beside the arguments. An error means that it cannot be determined, and the call is refused.
+pub type BoundFuture<'a> = Pin<Box<dyn Future<Output = Result<BoundContent, ToolError>> + Send + 'a>>;
+
+/// The content that an approval covers beside the arguments. Both texts are hashed.
+#[derive(Clone, Default)]
+pub struct BoundContent {
+    /// The part that does not depend on the arguments. An approval with edited arguments covers it too.
+    pub fixed: Vec<u8>,
+    /// The part that does.
+    pub of_args: Vec<u8>,
+    /// A hold on the content, so that the attempt runs exactly this: it gets it back by [`Cx::approved`].
+    pub held: Option<Arc<dyn Any + Send + Sync>>,
+}
 
 /// The facts of a call while it is prepared.
 pub struct PrepareCx<'a> {
@@ -239,8 +251,8 @@ where
         self.tool.asks(args)
     }
 
-    fn bound(&self) -> Option<BoundFuture<'_>> {
-        self.tool.bound()
+    fn bound<'a>(&'a self, args: &'a Value, cx: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
+        self.tool.bound(args, cx)
     }
 
     fn reconciler(&self) -> Option<&dyn Reconcile> {

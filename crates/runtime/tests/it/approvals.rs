@@ -1,16 +1,16 @@
 //! Approvals: a person decides whether a call runs, and exactly what was approved runs, once.
 
 use crate::rig::{Count, batch, call, config, echo, memory, n, reopen, run, spec, sqlite, states, waits_for};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use windlass::approvals::{ApprovalDecision, Remember, RememberedArgs};
 use windlass::error::AskError;
 use windlass::inspect::{WaitingCall, WaitingKind};
-use windlass::policy::ApprovalRule;
+use windlass::policy::{ApprovalRule, NewPolicy};
 use windlass::sessions::SessionOpening;
-use windlass::tool::BoundFuture;
+use windlass::tool::{BoundContent, BoundFuture, PrepareCx};
 use windlass::{
     BatchRequest, Config, Cx, EffectClass, Limits, Runtime, Submitted, Tool, ToolFuture, ToolSpec,
 };
@@ -256,53 +256,188 @@ impl Tool for Bound {
         self.spec.clone()
     }
 
-    fn run<'a>(&'a self, args: serde_json::Value, _: &'a Cx) -> ToolFuture<'a> {
+    fn run<'a>(&'a self, args: Value, _: &'a Cx) -> ToolFuture<'a> {
         self.count.up();
         Box::pin(async move { Ok(args.into()) })
     }
 
-    fn bound(&self) -> Option<BoundFuture<'_>> {
+    fn bound<'a>(&'a self, _: &'a Value, _: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
         let content = self.content.load(Ordering::SeqCst);
-        Some(Box::pin(async move { Ok(content.to_le_bytes().to_vec()) }))
+        let held: Arc<dyn std::any::Any + Send + Sync> = Arc::new(content);
+        let fixed = content.to_le_bytes().to_vec();
+        Some(Box::pin(async move { Ok(BoundContent { fixed, held: Some(held), ..BoundContent::default() }) }))
     }
 }
 
-#[tokio::test]
-async fn what_changed_after_it_was_shown_is_asked_for_again() {
-    let (runtime, content, count) = (memory(), Arc::new(AtomicU32::new(1)), Count::default());
-    let spec = asking("pay", EffectClass::Once);
-    runtime.register(Bound { spec, content: content.clone(), count: count.clone() }).unwrap();
-    let submitted = stand_still(&runtime, batch("k", vec![call("a", "pay", n(1))])).await;
-    let first = the_one(&runtime).await;
-    content.store(2, Ordering::SeqCst);
-    runtime.decide(&first.id, &yes(&first), "ann").await.unwrap();
-    submitted.stands_still().await.unwrap();
-    let second = the_one(&runtime).await;
-    assert_ne!(first.digest, second.digest);
-    assert_ne!(first.id, second.id);
-    assert_eq!(count.get(), 0);
-    let old = runtime.decide(&first.id, &yes(&first), "ann").await.unwrap_err();
-    assert!(matches!(old, AskError::Over { .. }), "{old}");
-    runtime.decide(&second.id, &yes(&second), "ann").await.unwrap();
-    assert_eq!(states(&submitted.settled().await.unwrap()), "a succeeded");
-    assert_eq!(count.get(), 1);
+/// What an approval covers, and what changes between it and the start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Changed {
+    /// Nothing: then it runs.
+    Nothing,
+    /// The tool has another version.
+    Contract,
+    /// The tool is bound to other content.
+    Bound,
+    /// The rule that asks has another text.
+    Rule,
+    /// One more rule asks.
+    Rules,
+    /// The rule that asks is gone, and the tool asks by itself.
+    Source,
+    /// The arguments, by an edit after which another rule asks.
+    Arguments,
 }
 
+const CHANGES: [Changed; 7] = [
+    Changed::Nothing,
+    Changed::Contract,
+    Changed::Bound,
+    Changed::Rule,
+    Changed::Rules,
+    Changed::Source,
+    Changed::Arguments,
+];
+
+fn rules(changed: Changed) -> Vec<serde_json::Value> {
+    let asks =
+        |reason: &str| json!({"name": "asks", "ruling": "ask", "when": {"tool": "pay"}, "reason": reason});
+    let high = json!({"name": "high", "ruling": "ask",
+        "when": {"tool": "pay", "args": [{"pointer": "/n", "range": {"min": 100}}]}});
+    match changed {
+        Changed::Rule => vec![asks("otherwise"), high],
+        Changed::Rules => vec![asks(""), high, json!({"name": "more", "ruling": "ask"})],
+        Changed::Source => vec![high, json!({"name": "other", "ruling": "ask", "when": {"tool": "pay"}})],
+        Changed::Nothing | Changed::Contract | Changed::Bound | Changed::Arguments => vec![asks(""), high],
+    }
+}
+
+async fn set_rules(runtime: &Runtime, changed: Changed) {
+    let new = NewPolicy { rules: rules(changed), by: "root".into(), version: None };
+    runtime.set_policy(new).await.unwrap();
+}
+
+/// A runtime with the tool `pay`, and a call of it that waits for a person behind nothing, or that was approved and waits for
+/// its turn behind a call that waits for a person.
+struct ApprovedCall {
+    runtime: Runtime,
+    content: Arc<AtomicU32>,
+    count: Count,
+    submitted: Submitted,
+}
+
+impl ApprovedCall {
+    async fn new(class: EffectClass, calls: &[(&str, &str)]) -> ApprovedCall {
+        let (runtime, content, count) = (memory(), Arc::new(AtomicU32::new(1)), Count::default());
+        let pay = ToolSpec { claims: Some(vec!["write till".into()]), ..spec("pay", class) };
+        runtime.register(Bound { spec: pay, content: content.clone(), count: count.clone() }).unwrap();
+        let first =
+            ToolSpec { claims: Some(vec!["write till".into()]), ..asking("first", EffectClass::Once) };
+        runtime.register(echo(first, &Count::default())).unwrap();
+        set_rules(&runtime, Changed::Nothing).await;
+        let calls = calls.iter().map(|(id, tool)| call(id, tool, n(1))).collect();
+        let submitted = runtime.submit("s", batch("k", calls)).await.unwrap();
+        submitted.stands_still().await.unwrap();
+        ApprovedCall { runtime, content, count, submitted }
+    }
+
+    /// The call of this id that waits for a person.
+    async fn asked(&self, id: &str) -> WaitingCall {
+        let waits = waiting(&self.runtime).await;
+        waits.into_iter().find(|waits| waits.call_id == id).unwrap_or_else(|| panic!("{id} does not wait"))
+    }
+
+    async fn change(&self, class: EffectClass, changed: Changed) {
+        match changed {
+            Changed::Nothing | Changed::Arguments => {}
+            Changed::Contract => {
+                let (content, count) = (self.content.clone(), self.count.clone());
+                let claims = Some(vec!["write till".into()]);
+                let spec = ToolSpec { version: "2".into(), claims, ..spec("pay", class) };
+                self.runtime.replace(Bound { spec, content, count }).unwrap();
+            }
+            Changed::Bound => self.content.store(2, Ordering::SeqCst),
+            Changed::Rule | Changed::Rules | Changed::Source => set_rules(&self.runtime, changed).await,
+        }
+    }
+
+    /// The call is asked for again, has not run, and runs once it is approved as it is now.
+    async fn runs_after_a_second_approval(self, changed: Changed, first: &WaitingCall) {
+        self.submitted.stands_still().await.unwrap();
+        let second = self.asked("pay").await;
+        assert_ne!((&first.id, &first.digest), (&second.id, &second.digest), "{changed:?}");
+        assert_eq!(self.count.get(), 0, "{changed:?}");
+        let old = self.runtime.decide(&first.id, &yes(first), "ann").await.unwrap_err();
+        assert!(matches!(old, AskError::Over { .. }), "{changed:?}: {old}");
+        self.runtime.decide(&second.id, &yes(&second), "ann").await.unwrap();
+        assert!(states(&self.submitted.settled().await.unwrap()).contains("pay succeeded"), "{changed:?}");
+        assert_eq!(self.count.get(), 1, "{changed:?}");
+    }
+}
+
+/// Between the question and its answer. Session, principal and call cannot change: an approval is in the record of its call.
 #[tokio::test]
-async fn a_tool_that_changed_after_it_was_shown_is_asked_for_again() {
-    let (runtime, count) = (memory(), Count::default());
-    runtime.register(echo(asking("pay", EffectClass::Once), &count)).unwrap();
-    let submitted = stand_still(&runtime, batch("k", vec![call("a", "pay", n(1))])).await;
-    let first = the_one(&runtime).await;
-    let changed = ToolSpec { version: "2".into(), ..asking("pay", EffectClass::Once) };
-    runtime.replace(echo(changed, &count)).unwrap();
-    runtime.decide(&first.id, &yes(&first), "ann").await.unwrap();
-    submitted.stands_still().await.unwrap();
-    let second = the_one(&runtime).await;
-    assert_ne!(first.digest, second.digest);
-    assert_eq!(count.get(), 0);
-    runtime.decide(&second.id, &yes(&second), "ann").await.unwrap();
-    assert_eq!(states(&submitted.settled().await.unwrap()), "a succeeded");
+async fn what_changed_after_it_was_shown_is_asked_for_again() {
+    for (class, changed) in EffectClass::ALL.iter().flat_map(|class| CHANGES.map(|changed| (*class, changed)))
+    {
+        let call = ApprovedCall::new(class, &[("pay", "pay")]).await;
+        let first = call.asked("pay").await;
+        call.change(class, changed).await;
+        if matches!(changed, Changed::Rule | Changed::Rules | Changed::Source) {
+            // It was asked for again at once, so the old answer is none.
+            call.submitted.stands_still().await.unwrap();
+            while call.asked("pay").await.id == first.id {
+                tokio::task::yield_now().await;
+            }
+            call.runs_after_a_second_approval(changed, &first).await;
+            continue;
+        }
+        let args = (changed == Changed::Arguments).then(|| n(500));
+        let decision = ApprovalDecision { args, ..yes(&first) };
+        call.runtime.decide(&first.id, &decision, "ann").await.unwrap();
+        if changed == Changed::Nothing {
+            assert_eq!(states(&call.submitted.settled().await.unwrap()), "pay succeeded");
+            assert_eq!(call.count.get(), 1);
+            continue;
+        }
+        call.runs_after_a_second_approval(changed, &first).await;
+    }
+}
+
+/// Between the answer and the start: it waits for its turn behind a call that waits for a person.
+#[tokio::test]
+async fn what_changed_after_it_was_approved_is_asked_for_again() {
+    for (class, changed) in EffectClass::ALL.iter().flat_map(|class| CHANGES.map(|changed| (*class, changed)))
+    {
+        if matches!(changed, Changed::Nothing | Changed::Arguments) {
+            continue;
+        }
+        let call = ApprovedCall::new(class, &[("first", "first"), ("pay", "pay")]).await;
+        let first = call.asked("pay").await;
+        call.runtime.decide(&first.id, &yes(&first), "ann").await.unwrap();
+        waits_for(&call.runtime, "claim").await;
+        call.change(class, changed).await;
+        let before = call.asked("first").await;
+        call.runtime.decide(&before.id, &no(&before, "no"), "ann").await.unwrap();
+        call.runs_after_a_second_approval(changed, &first).await;
+    }
+}
+
+/// The same batch submitted again and the same answer given again, all at once: it runs once.
+#[tokio::test]
+async fn an_approval_is_used_once_however_often_it_is_given_and_asked_for() {
+    for _ in 0..20 {
+        let call = ApprovedCall::new(EffectClass::Once, &[("pay", "pay")]).await;
+        let (first, runtime) = (call.asked("pay").await, &call.runtime);
+        let yes = yes(&first);
+        let decide = || runtime.decide(&first.id, &yes, "ann");
+        let again = || runtime.submit("s", batch("k", vec![crate::rig::call("pay", "pay", n(1))]));
+        let (one, two, three, four) = tokio::join!(decide(), again(), decide(), again());
+        assert!(one.is_ok() && three.is_ok(), "{one:?} {three:?}");
+        for submitted in [two.unwrap(), four.unwrap(), call.submitted] {
+            assert_eq!(states(&submitted.settled().await.unwrap()), "pay succeeded");
+        }
+        assert_eq!(call.count.get(), 1);
+    }
 }
 
 #[tokio::test]
@@ -337,6 +472,31 @@ async fn a_remembered_answer_is_given_again_to_calls_of_the_same_kind() {
     let last = stand_still(&runtime, batch("6", vec![call("a", "pay", args("ann", 4))])).await;
     assert_eq!(states(&last.now().await.unwrap()), "a awaiting_approval", "it is forgotten");
     assert_eq!(count.get(), 3);
+}
+
+/// A call that is asked about in the moment in which an answer to it is remembered does not wait for a person.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_remembered_answer_reaches_calls_that_are_just_being_asked_about() {
+    for round in 0..50 {
+        let (runtime, count) = (memory(), Count::default());
+        runtime.register(echo(asking("pay", EffectClass::Once), &count)).unwrap();
+        stand_still(&runtime, batch("1", vec![call("a", "pay", n(1))])).await;
+        let waits = the_one(&runtime).await;
+        let submitting = tokio::spawn({
+            let runtime = runtime.clone();
+            async move {
+                let calls = (0..8).map(|id| call(&format!("c{id}"), "pay", n(id + 2))).collect();
+                runtime.submit("s", batch("2", calls)).await.unwrap()
+            }
+        });
+        let remember = Some(Remember { args: RememberedArgs::Any, for_ms: None });
+        let decision = ApprovalDecision { remember, ..yes(&waits) };
+        runtime.decide(&waits.id, &decision, "ann").await.unwrap();
+        let second = submitting.await.unwrap();
+        let settled = tokio::time::timeout(Duration::from_secs(60), second.settled()).await;
+        assert!(settled.is_ok(), "round {round}: {:?}", waiting(&runtime).await);
+        assert_eq!(count.get(), 9);
+    }
 }
 
 #[tokio::test]

@@ -160,7 +160,7 @@ async fn a_claim_that_cannot_be_one_is_told_where_it_is_wrong() {
     for (args, expected) in [
         (json!({}), "needs the argument `path`"),
         (json!({ "path": ["a"] }), "takes a text, a number or a boolean"),
-        (json!({ "path": "../a" }), "leads out of what the claim"),
+        (json!({ "path": "../a" }), "leads out of where it begins"),
     ] {
         let failure = &one(&runtime, "t", args).await["outcome"]["failure"];
         assert_eq!(failure["code"], "invalid_args");

@@ -1,18 +1,17 @@
 //! Handlers for everything that waits for a person, and for the answers of people to approvals.
 
-use super::{HandlerResult, json};
+use super::{HandlerResult, json, page, removed};
 use crate::access::{Caller, TokenScope};
 use crate::api::Api;
 use crate::extract::{Body, PathParams, QueryParams};
 use crate::problem::Problem;
 use crate::undisturbed::undisturbed;
 use crate::view;
+use crate::wire::Paging;
 use crate::wire::approvals::{
     DecisionBody, DecisionReceipt, PreviewBody, PreviewView, RememberedView, WaitingFilter, WaitingPage,
     WaitingQuery,
 };
-use crate::wire::shown::PageView;
-use crate::wire::{Deleted, Paging};
 use axum::extract::State;
 use windlass::error::AskError;
 use windlass_core::handle::open_approval_id;
@@ -22,7 +21,7 @@ pub async fn waiting(
     caller: Caller,
     QueryParams(list): QueryParams<WaitingQuery>,
 ) -> HandlerResult {
-    json(&page(&api, &caller, &list).await?)
+    json(&waiting_page(&api, &caller, &list).await?)
 }
 
 pub async fn approvals(
@@ -31,11 +30,11 @@ pub async fn approvals(
     QueryParams(list): QueryParams<WaitingQuery>,
 ) -> HandlerResult {
     let list = WaitingQuery { kind: Some(WaitingFilter::Approval), ..list };
-    json(&page(&api, &caller, &list).await?)
+    json(&waiting_page(&api, &caller, &list).await?)
 }
 
 /// A page of what waits and the caller may see.
-async fn page(api: &Api, caller: &Caller, list: &WaitingQuery) -> Result<WaitingPage, Problem> {
+async fn waiting_page(api: &Api, caller: &Caller, list: &WaitingQuery) -> Result<WaitingPage, Problem> {
     let limit = view::limit(list.limit)?;
     let all = api.runtime().waiting().await?;
     view::waiting_page(all, list, limit, |waiting| caller.sees_waiting(waiting.principal.as_deref()))
@@ -80,15 +79,8 @@ pub async fn remembered(
     QueryParams(paging): QueryParams<Paging>,
 ) -> HandlerResult {
     reach_session(&api, &caller, &session).await?;
-    let limit = view::limit(paging.limit)?;
     let found = api.runtime().remembered(&session).await?;
-    let is_after = |id: &str| paging.after.as_deref().is_none_or(|after| id > after);
-    let mut items: Vec<RememberedView> =
-        found.into_iter().filter(|kept| is_after(&kept.id)).map(Into::into).collect();
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().filter(|_| more).map(|last| last.id.clone());
-    json(&PageView { items, next })
+    page(found.into_iter().map(RememberedView::from).collect(), &paging, |kept| &kept.id)
 }
 
 pub async fn forget(
@@ -98,8 +90,7 @@ pub async fn forget(
 ) -> HandlerResult {
     reach_session(&api, &caller, &session).await?;
     let runtime = api.runtime().clone();
-    undisturbed(async move { runtime.forget_remembered(&session, &id).await }).await?;
-    json(&Deleted { deleted: true })
+    removed(async move { runtime.forget_remembered(&session, &id).await }).await
 }
 
 /// Checks that the caller may see or change what a session remembers.

@@ -1,6 +1,6 @@
 //! The key-value pairs of a session.
 
-use super::{HandlerResult, json};
+use super::{HandlerResult, json, removed};
 use crate::access::Caller;
 use crate::api::Api;
 use crate::extract::{Body, PathParams, QueryParams};
@@ -8,7 +8,7 @@ use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view;
 use crate::wire::shown::{PageView, PairKeyView, PairView};
-use crate::wire::{Deleted, NewPair, PairQuery};
+use crate::wire::{NewPair, PairQuery};
 use axum::extract::State;
 use windlass::error::PairError;
 use windlass::sessions::PairList;
@@ -75,8 +75,7 @@ pub async fn delete(
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let pairs = api.runtime().kv(&session);
-    undisturbed(async move { pairs.delete(&key).await }).await?;
-    json(&Deleted { deleted: true })
+    removed(async move { pairs.delete(&key).await }).await
 }
 
 impl From<PairError> for Problem {

@@ -1,14 +1,14 @@
 //! The schedules of a session.
 
-use super::{HandlerResult, json, opened};
+use super::{HandlerResult, json, opened, removed};
 use crate::access::Caller;
 use crate::api::Api;
 use crate::extract::{Body, PathParams, QueryParams};
 use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view;
+use crate::wire::Paging;
 use crate::wire::schedules::{EditSchedule, PreviewQuery, ScheduleBody};
-use crate::wire::{Deleted, Paging};
 use axum::extract::State;
 use windlass::error::ScheduleError;
 use windlass_core::call::Wake;
@@ -81,8 +81,7 @@ pub async fn remove(
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let schedules = api.runtime().schedules(&session);
-    undisturbed(async move { schedules.remove(&id).await }).await?;
-    json(&Deleted { deleted: true })
+    removed(async move { schedules.remove(&id).await }).await
 }
 
 impl From<ScheduleError> for Problem {

@@ -1,14 +1,12 @@
 //! Secrets: stored and removed by name, never given back.
 
-use super::{HandlerResult, json};
+use super::{HandlerResult, json, page, removed};
 use crate::access::Caller;
 use crate::api::Api;
 use crate::extract::{Body, PathParams, QueryParams};
 use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
-use crate::view;
-use crate::wire::shown::PageView;
-use crate::wire::{Deleted, NewSecret, Paging};
+use crate::wire::{NewSecret, Paging};
 use axum::extract::State;
 use windlass::error::SecretError;
 use windlass::secrets::SecretEntry;
@@ -20,7 +18,7 @@ pub async fn list(
     QueryParams(paging): QueryParams<Paging>,
 ) -> HandlerResult {
     api.session(&caller, &session).await?;
-    page(api.runtime().secrets(&session).list().await?, &paging)
+    page(api.runtime().secrets(&session).list().await?, &paging, |entry| &entry.name)
 }
 
 pub async fn set(
@@ -45,12 +43,11 @@ pub async fn remove(
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let secrets = api.runtime().secrets(&session);
-    undisturbed(async move { secrets.remove(&name).await }).await?;
-    json(&Deleted { deleted: true })
+    removed(async move { secrets.remove(&name).await }).await
 }
 
 pub async fn list_all(State(api): State<Api>, QueryParams(paging): QueryParams<Paging>) -> HandlerResult {
-    page(api.runtime().folder_secrets().list().await?, &paging)
+    page(api.runtime().folder_secrets().list().await?, &paging, |entry| &entry.name)
 }
 
 pub async fn set_for_all(
@@ -68,17 +65,7 @@ pub async fn set_for_all(
 pub async fn remove_for_all(State(api): State<Api>, PathParams(name): PathParams<String>) -> HandlerResult {
     api.takes_work()?;
     let secrets = api.runtime().folder_secrets();
-    undisturbed(async move { secrets.remove(&name).await }).await?;
-    json(&Deleted { deleted: true })
-}
-
-fn page(found: Vec<SecretEntry>, paging: &Paging) -> HandlerResult {
-    let limit = view::limit(paging.limit)?;
-    let after = paging.after.as_deref().unwrap_or_default();
-    let mut left = found.into_iter().filter(|entry| entry.name.as_str() > after);
-    let items: Vec<SecretEntry> = left.by_ref().take(limit).collect();
-    let next = left.next().and(items.last().map(|last| last.name.clone()));
-    json(&PageView { items, next })
+    removed(async move { secrets.remove(&name).await }).await
 }
 
 impl From<SecretError> for Problem {

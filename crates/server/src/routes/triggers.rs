@@ -1,6 +1,6 @@
 //! The triggers of a session.
 
-use super::{HandlerResult, json, opened};
+use super::{HandlerResult, json, opened, removed};
 use crate::access::Caller;
 use crate::api::Api;
 use crate::extract::{Body, PathParams, QueryParams};
@@ -9,7 +9,7 @@ use crate::undisturbed::undisturbed;
 use crate::view;
 use crate::wire::background::{EmittedEvent, EventBody};
 use crate::wire::triggers::TriggerBody;
-use crate::wire::{CompletionBody, CompletionReceipt, Deleted, Paging};
+use crate::wire::{CompletionBody, CompletionReceipt, Paging};
 use axum::extract::State;
 use windlass::error::{EmitError, TriggerError};
 use windlass::triggers::NewEvent;
@@ -57,8 +57,7 @@ pub async fn remove(
     api.takes_work()?;
     api.session(&caller, &session).await?;
     let triggers = api.runtime().triggers(&session);
-    undisturbed(async move { triggers.remove(&id).await }).await?;
-    json(&Deleted { deleted: true })
+    removed(async move { triggers.remove(&id).await }).await
 }
 
 pub async fn emit(

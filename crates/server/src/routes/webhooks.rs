@@ -1,27 +1,20 @@
 //! Managing webhooks.
 
-use super::{HandlerResult, json, with_status};
+use super::{HandlerResult, json, page, removed, with_status};
 use crate::access::Caller;
 use crate::api::Api;
 use crate::extract::{Body, PathParams, QueryParams};
 use crate::problem::Problem;
 use crate::undisturbed::undisturbed;
-use crate::view;
-use crate::wire::shown::PageView;
 use crate::wire::webhooks::{NewWebhookView, WebhookBody, WebhookEdit};
-use crate::wire::{Deleted, Nothing, Paging};
+use crate::wire::{Nothing, Paging};
 use axum::extract::State;
 use hyper::StatusCode;
 use windlass::error::WebhookError;
 use windlass::webhooks::AddedWebhook;
 
 pub async fn list(State(api): State<Api>, QueryParams(paging): QueryParams<Paging>) -> HandlerResult {
-    let limit = view::limit(paging.limit)?;
-    let all = api.runtime().webhooks().list().await?;
-    let mut rest = all.into_iter().filter(|hook| paging.after.as_ref().is_none_or(|after| hook.id > *after));
-    let items: Vec<_> = rest.by_ref().take(limit).collect();
-    let next = rest.next().and(items.last()).map(|last| last.id.clone());
-    json(&PageView { items, next })
+    page(api.runtime().webhooks().list().await?, &paging, |hook| &hook.id)
 }
 
 pub async fn show(State(api): State<Api>, PathParams(id): PathParams<String>) -> HandlerResult {
@@ -46,14 +39,13 @@ pub async fn edit(
 
 pub async fn remove(State(api): State<Api>, PathParams(id): PathParams<String>) -> HandlerResult {
     let webhooks = api.runtime().webhooks();
-    let removed = undisturbed(async move {
+    let change = async move {
         match webhooks.remove(&id).await? {
             true => Ok(()),
-            false => Err(Problem::from(WebhookError::NotFound { id })),
+            false => Err(WebhookError::NotFound { id }),
         }
-    });
-    removed.await?;
-    json(&Deleted { deleted: true })
+    };
+    removed(change).await
 }
 
 pub async fn test(

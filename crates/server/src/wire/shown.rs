@@ -168,6 +168,8 @@ pub struct Contract {
     /// Reads and writes of a call, as the tool declares them. `null`: calls of class `read` read the whole session, all others write
     /// it and so run alone.
     pub claims: Option<Vec<String>>,
+    /// Whether a person is asked before a call runs: `never`, `ask`, or `by_args`. The policy may ask or deny beyond that.
+    pub approval: String,
     pub version: String,
     pub input_schema: Option<Value>,
     pub output_schema: Option<Value>,

@@ -6,13 +6,14 @@ mod waits;
 use receiver::{Receiver, Reply};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use windlass::error::WebhookError;
+use windlass::secrets::{SecretKey, SecretKeySource};
 use windlass::sessions::SessionOpening;
 use windlass::store::memory::MemoryStore;
-use windlass::store::{Space, Store};
+use windlass::store::{Space, Store, StoreSpace};
 use windlass::tasks::NewNotice;
 use windlass::webhooks::{
     AddedWebhook, NewWebhook, WebhookFuture, WebhookKind, WebhookPost, WebhookReply, WebhookState,
@@ -29,7 +30,10 @@ pub fn quick() -> Limits {
 }
 
 pub fn config(store: impl Store) -> Config {
-    Config { limits: quick(), webhooks: Some(Arc::new(WebhookClient::default())), ..Config::new(store) }
+    // The same one after a restart.
+    static KEY: LazyLock<SecretKey> = LazyLock::new(|| SecretKey::random().expect("a key"));
+    let webhooks = Some(Arc::new(WebhookClient::default()) as Arc<_>);
+    Config { limits: quick(), webhooks, secret_key: SecretKeySource::Key(KEY.clone()), ..Config::new(store) }
 }
 
 pub fn in_memory() -> Runtime {
@@ -42,6 +46,22 @@ pub fn to(url: String) -> NewWebhook {
 
 pub async fn add(runtime: &Runtime, new: NewWebhook) -> AddedWebhook {
     runtime.webhooks().add(new, "ops").await.expect("it is taken")
+}
+
+#[tokio::test]
+async fn a_signing_secret_is_stored_encrypted() {
+    let runtime = in_memory();
+    let secret = "whsec_0123456789abcdef".to_string();
+    let new = NewWebhook { secret: Some(secret.clone()), ..to("http://127.0.0.1:1/".into()) };
+    let added = add(&runtime, new).await;
+    let shelf = StoreSpace::Webhook.shelf();
+    let stored = runtime.store().record(shelf, &added.webhook.id).await.expect("read").expect("there");
+    let stored = String::from_utf8(stored.value.to_vec()).expect("text");
+    assert!(stored.contains("sealed") && !stored.contains(&secret), "{stored}");
+    let keyless =
+        Config { secret_key: SecretKeySource::None, ..config(MemoryStore::new().expect("a store")) };
+    let refused = Runtime::new(keyless).webhooks().add(to("http://127.0.0.1:1/".into()), "ops").await;
+    assert!(matches!(refused, Err(WebhookError::Secret(_))), "{refused:?}");
 }
 
 pub async fn say(runtime: &Runtime, session: &str, text: &str) {

@@ -1,6 +1,7 @@
 //! The checker: joins what clients were told, what the journal says and what the ledger saw, and names every
 //! promise that was broken.
 
+mod approvals;
 mod case;
 mod inside;
 mod nested;

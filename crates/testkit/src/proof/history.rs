@@ -78,6 +78,8 @@ pub struct AttemptHistory {
     pub set_aside: Option<String>,
     /// Each start or resumption of its body: under which class, and what became of it.
     pub runs: Vec<BodyRun>,
+    /// How many were taken back before the tool saw anything of them.
+    pub withheld: u32,
     /// The class it is pinned to, as far as its entries were read.
     class: Option<EffectClass>,
     /// How often an operator accepted a changed tool for it.
@@ -172,6 +174,8 @@ impl CallHistory {
             self.pieces.push((number, None));
         }
         self.gave_way |= matches!(fact, Fact::Parked(parked) if parked.reason != Reason::Retry);
+        // Whoever waits for a person lets others pass, also between two attempts; a start that is taken back was none.
+        let outside = outside || matches!(fact, Fact::ApprovalAsked(_) | Fact::Withheld(_));
         self.gave_way |= outside;
         if let Some((_, end)) = self.pieces.last_mut().filter(|_| outside || matches!(fact, Fact::Ended(_))) {
             end.get_or_insert(number);
@@ -180,6 +184,9 @@ impl CallHistory {
 
     fn add(&mut self, number: EntryNo, fact: &Fact) {
         self.add_piece(number, fact);
+        if is_about_permission(fact) {
+            self.permission.push((number, fact.clone()));
+        }
         let past = &mut self.past;
         past.follow(fact);
         match fact {
@@ -219,7 +226,7 @@ impl CallHistory {
             Fact::Detached(_) | Fact::StartRefused | Fact::CopyFound => {}
             Fact::Judged(_) | Fact::ApprovalAsked(_) | Fact::ApprovalAnswered(_) => {}
             // Nothing ran in it.
-            Fact::Withheld(_) => {}
+            Fact::Withheld(_) => past.withheld += 1,
             // Tools of the rig are not cut off apart from their owner.
             Fact::Aborted(_) => past.stopped += 1,
             Fact::SetAside(aside) => past.set_aside = Some(aside.why.to_string()),
@@ -237,6 +244,11 @@ impl AttemptHistory {
     pub fn is_cut(&self) -> bool {
         self.lost + self.stopped > 0
     }
+}
+
+/// Whether a fact is a start, or about who permitted one.
+fn is_about_permission(fact: &Fact) -> bool {
+    matches!(fact, Fact::Started(_) | Fact::Judged(_) | Fact::ApprovalAsked(_) | Fact::ApprovalAnswered(_))
 }
 
 /// A recorded batch.
@@ -308,8 +320,10 @@ pub struct CallHistory {
     /// The entries between which it ran alone, as far as it claims what others do: until its end, or until it waited for the
     /// world outside.
     pub pieces: Vec<(EntryNo, Option<EntryNo>)>,
-    /// Whether it waited for the world outside or for its tool, so that others could pass it.
+    /// Whether it waited for the world outside, a person or its tool, so that others could pass it.
     pub gave_way: bool,
+    /// Its starts, how it was judged, and what people were asked and answered, in order.
+    pub permission: Vec<(EntryNo, Fact)>,
 }
 
 /// Where a call inside another was made.
@@ -428,6 +442,7 @@ impl Journal {
                     provisional: call.is_provisional,
                     pieces: Vec::new(),
                     gave_way: false,
+                    permission: Vec::new(),
                     inside: InsideHistory::default(),
                     opened_at: call.opened_at,
                     ended_at: call.end().map_or(call.opened_at, |end| end.at),

@@ -1,6 +1,10 @@
 //! The kill rig: `kill -9` at random instants, from the first moment of a worker's life to its last, also while it
 //! takes over what the one before it left.
 
+mod permission;
+
+pub use permission::PermissionCounts;
+
 use super::check::{Histories, violations};
 use super::history::{CallHistory, SCHEDULE, WorkerReplies};
 use super::jumps;
@@ -54,6 +58,8 @@ pub enum Plans {
     Calls,
     /// Calls that go on without their callers.
     Tasks,
+    /// Calls that wait for people.
+    Approvals,
 }
 
 /// The report of the run.
@@ -163,6 +169,8 @@ pub struct KillReport {
     pub contexts_cut: u64,
     /// Moves of the wall clock that batches have recorded: jumps, and time without an owner.
     pub jumps: u64,
+    /// Questions about calls, and what became of them.
+    pub permission: PermissionCounts,
     /// Every broken promise.
     pub violations: Vec<String>,
     /// How long it took.
@@ -172,10 +180,17 @@ pub struct KillReport {
 impl KillReport {
     /// As a line of the results.
     pub fn record(&self, seed: u64) -> ProofRecord {
+        let mut record = self.counted(seed);
+        record.more["permission"] = self.permission.json();
+        record
+    }
+
+    fn counted(&self, seed: u64) -> ProofRecord {
         ProofRecord {
             proof: match self.plans {
                 Plans::Calls => "kill",
                 Plans::Tasks => "kill-tasks",
+                Plans::Approvals => "kill-approvals",
             },
             count: self.kills,
             seed,
@@ -252,6 +267,7 @@ impl KillReport {
         }
         self.add_nested(histories);
         self.add_tasks(histories);
+        self.permission.add(histories);
         let stepped = histories.effects.iter().filter(|effect| effect.verdict == "again");
         let keys: BTreeSet<&str> = histories.journal.calls.iter().map(|call| call.key.as_str()).collect();
         self.steps_again += stepped.filter(|effect| !keys.contains(effect.key.as_str())).count() as u64;
@@ -375,6 +391,7 @@ impl KillRig<'_> {
         let planned = match self.options.plans {
             Plans::Calls => Planned::Seed(seed.any()),
             Plans::Tasks => Planned::Tasks(seed.any()),
+            Plans::Approvals => Planned::Approvals(seed.any()),
         };
         let mut trial = Trial::new(self.programs, ledger, number, planned)?;
         let ran = self.kill_and_drain(&mut trial, &mut seed);

@@ -10,6 +10,7 @@ use crate::results::ProofRecord;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// A rule that is broken, and what must notice it.
@@ -34,10 +35,12 @@ pub enum Proof {
     Rows(Class, TableEvent),
     /// Calls that kill their workers.
     Poison,
+    /// The [hostile model](crate::hostile), for so many calls.
+    Hostile(u64),
 }
 
 /// Every mutant there is.
-pub const MUTANTS: [Mutant; 21] = [
+pub const MUTANTS: [Mutant; 26] = [
     Mutant {
         rule: "name-reused",
         proof: Proof::Commits(Planned::Deletion),
@@ -129,7 +132,35 @@ pub const MUTANTS: [Mutant; 21] = [
     },
     Mutant { rule: "careless", proof: Proof::Poison, expected: "workers died, and it goes on" },
     Mutant { rule: "suspects-together", proof: Proof::Poison, expected: "is failed poison" },
+    Mutant {
+        rule: "approval-unbound",
+        proof: Proof::Hostile(HOSTILE_CALLS),
+        expected: "R5: it must not run: [Err(Nobody)]",
+    },
+    Mutant {
+        rule: "approval-kept",
+        proof: Proof::Hostile(HOSTILE_CALLS),
+        expected: "R5: it must not run: [Err(Nobody)]",
+    },
+    Mutant {
+        rule: "approval-changes",
+        proof: Proof::Hostile(HOSTILE_CALLS),
+        expected: "was approved and denied at once",
+    },
+    Mutant {
+        rule: "two-eyes",
+        proof: Proof::Hostile(HOSTILE_CALLS),
+        expected: "R5: it must not run: [Err(Nobody)]",
+    },
+    Mutant {
+        rule: "judged-once",
+        proof: Proof::Hostile(HOSTILE_CALLS),
+        expected: "R5: it must not run: [Err(",
+    },
 ];
+
+/// Calls of the hostile model within which each mutant is noticed.
+const HOSTILE_CALLS: u64 = 3_000;
 
 /// How often workers die before every commit until a mutant counts as unnoticed.
 const PASSES_MAX: u32 = 20;
@@ -176,6 +207,7 @@ pub fn run(build: &Build, only: Option<&str>, lanes: u64) -> Result<MutantReport
     for mutant in chosen {
         let said = match mutant.proof {
             Proof::StoreSuite => store_suite(&build.target, mutant.rule),
+            Proof::Hostile(calls) => hostile(&programs, mutant.rule, calls, lanes),
             Proof::Commits(_) | Proof::Rows(..) | Proof::Poison => workers(&programs, &mutant, lanes),
         };
         let said = said.with_context(|| format!("{} could not be tried", mutant.rule))?;
@@ -221,6 +253,14 @@ fn store_suite(target: &Path, rule: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
+/// What the hostile model finds in a process that breaks this rule: the program of the worker plays it too.
+fn hostile(programs: &Programs, rule: &str, calls: u64, lanes: u64) -> Result<String> {
+    let mut model = Command::new(&programs.worker);
+    model.arg("--hostile").args([calls, 1, lanes].map(|number| number.to_string()));
+    let said = model.env("WINDLASS_MUTANT", rule).output().context("the worker cannot be started")?;
+    Ok(String::from_utf8_lossy(&said.stdout).into_owned())
+}
+
 /// The broken promises when workers break this rule.
 fn workers(programs: &Programs, mutant: &Mutant, lanes: u64) -> Result<String> {
     let programs = Programs { mutant: Some(mutant.rule.to_owned()), ..programs.clone() };
@@ -231,7 +271,7 @@ fn workers(programs: &Programs, mutant: &Mutant, lanes: u64) -> Result<String> {
             rows::run(&programs, &options).map(|report| report.violations)
         }
         Proof::Poison => poison::run(&programs).map(|report| report.violations),
-        Proof::StoreSuite => Ok(Vec::new()),
+        Proof::StoreSuite | Proof::Hostile(_) => Ok(Vec::new()),
     };
     // A rig that is stopped by what it sees has seen it.
     Ok(violations.unwrap_or_else(|error| vec![format!("{error:#}")]).join("\n"))

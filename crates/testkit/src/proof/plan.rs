@@ -1,10 +1,13 @@
 //! Plans of a worker: sessions of batches of calls with mixed classes, what the ledger, the tool and the
 //! client do with each, and what the client cancels. `fixed` has plans without chance, `random` those of
-//! seeds, `tasks` those of seeds whose calls continue without their callers.
+//! seeds, `tasks` those of seeds whose calls continue without their callers, `asked` those of seeds whose calls wait for people.
 
+mod asked;
 mod fixed;
 mod random;
 mod tasks;
+
+pub use asked::{PlannedAnswer, changed_rule, declared_rules};
 
 use super::kind::{CallKind, Class};
 use serde_json::{Value, json};
@@ -109,6 +112,8 @@ pub struct CallPlan {
     pub nested: Nested,
     /// It is a task from its beginning, and so is told of it.
     pub task: Option<Wake>,
+    /// How people answer the question about it.
+    pub answer: PlannedAnswer,
 }
 
 /// The connection that the tool of a call needs.
@@ -256,7 +261,7 @@ impl BatchPlan {
 impl CallPlan {
     /// One that goes well.
     pub fn new(id: &str, kind: CallKind) -> CallPlan {
-        let (then, says, inside, connects, nested, task) = Default::default();
+        let (then, says, inside, connects, nested, task, answer) = Default::default();
         CallPlan {
             id: id.into(),
             kind,
@@ -268,6 +273,7 @@ impl CallPlan {
             connects,
             nested,
             task,
+            answer,
         }
     }
 
@@ -297,6 +303,9 @@ impl CallPlan {
         let mut args = json!({"call": id, "order": order, "then": then.name(), "says": says.text(), "long": long, "inside": inside});
         if self.connects != Connects::Nothing {
             args["needs"] = json!(self.provider());
+        }
+        if self.answer != PlannedAnswer::Unruled {
+            args["ask"] = json!(self.answer.name());
         }
         let calls = |calls: &[CallPlan]| -> Value {
             calls

@@ -52,6 +52,8 @@ pub enum Planned {
     Seed(u64),
     /// [Tasks](ProofPlan::tasks) of a seed.
     Tasks(u64),
+    /// [Calls that wait for people](ProofPlan::approvals), of a seed.
+    Approvals(u64),
     /// [`ProofPlan::every_write`].
     EveryWrite,
     /// As above, but each batch is submitted whole and nothing beside it is written.
@@ -88,6 +90,7 @@ impl Planned {
         match self {
             Planned::Seed(seed) => seed.to_string(),
             Planned::Tasks(seed) => format!("tasks-{seed}"),
+            Planned::Approvals(seed) => format!("approvals-{seed}"),
             Planned::EveryWrite => "every-write".to_owned(),
             Planned::Whole => "whole".to_owned(),
             Planned::Asked => "asked".to_owned(),

@@ -2,12 +2,13 @@
 //! one JSON object per line.
 
 use super::agent;
+use super::approver;
 use super::aside;
 use super::client::{cancel, submit};
 use super::jumps::{self, JumpingClock};
 use super::ledger::{LedgerClient, TrialWorker};
 use super::person::Person;
-use super::plan::ProofPlan;
+use super::plan::{ProofPlan, declared_rules};
 use super::poison;
 use super::table;
 use super::tools::{Death, Voice, World};
@@ -87,6 +88,9 @@ pub fn named(name: &str) -> Result<ProofPlan> {
     if let Some(seed) = name.strip_prefix("tasks-") {
         return Ok(ProofPlan::tasks(seed.parse()?));
     }
+    if let Some(seed) = name.strip_prefix("approvals-") {
+        return Ok(ProofPlan::approvals(seed.parse()?));
+    }
     if let Some(class) = name.strip_prefix("poison-") {
         return poison::plan(class).with_context(|| format!("there is no class {class:?}"));
     }
@@ -102,7 +106,7 @@ pub fn named(name: &str) -> Result<ProofPlan> {
         "deletion" => ProofPlan::deletion(),
         "context" => ProofPlan::context(),
         seed => ProofPlan::of(seed.parse().context(
-            "PLAN is a number, every-write, whole, asked, stepped, outside, siblings, background, two-steps, deletion, context, tasks-N, row-N or poison-CLASS",
+            "PLAN is a number, every-write, whole, asked, stepped, outside, siblings, background, two-steps, deletion, context, tasks-N, approvals-N, row-N or poison-CLASS",
         )?),
     })
 }
@@ -146,7 +150,9 @@ async fn answered(options: WorkerOptions) -> Result<()> {
         limits: limits().store(),
     })?);
     let clock = Arc::new(JumpingClock::read(std::env::var(jumps::VARIABLE).ok().as_deref())?);
-    let runtime = Runtime::new(Config { clock, limits: limits(), ..Config::on(store) });
+    let asks_people = options.plan.asks_people();
+    let policy = asks_people.then(declared_rules);
+    let runtime = Runtime::new(Config { clock, limits: limits(), policy, ..Config::on(store) });
     let world = World::new(LedgerClient::new(options.ledger, options.worker), Death::Kill, Voice::Aloud);
     world.register(&runtime, &options.plan)?;
     if options.plan.contexts > 0 {
@@ -174,6 +180,9 @@ async fn answered(options: WorkerOptions) -> Result<()> {
     if tokio::time::timeout(CLOSED_AFTER, closed).await.is_err() {
         bail!("all is answered and {} calls are open", runtime.open_calls());
     }
+    if asks_people {
+        world.say(json!({"policies": approver::policies(&runtime).await?}))?;
+    }
     if options.aside {
         aside::run(&**runtime.store()).await?;
     }
@@ -199,6 +208,9 @@ pub async fn play(runtime: &Runtime, world: &Arc<World>, plan: ProofPlan, chance
     for (number, session) in (2_000..).zip(&plan.sessions) {
         let (session, chance) = (session.name.clone(), chance.branch(number));
         asks.spawn(agent::listen(runtime.clone(), Arc::clone(world), session, chance));
+    }
+    if plan.asks_people() {
+        asks.spawn(approver::answer(runtime.clone(), Arc::clone(world), chance.branch(4_000)));
     }
     for planned in plan.schedules {
         sessions.spawn(agent::schedule(runtime.clone(), Arc::clone(world), planned));

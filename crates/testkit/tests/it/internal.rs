@@ -6,6 +6,7 @@ use windlass::error::{
     ArtifactError, AskError, EmitError, FileError, Lost, Misuse, PairError, SecretError, SessionError,
     StepError,
 };
+use windlass::sessions::FileExpectation;
 use windlass::store::memory::MemoryStore;
 use windlass::{
     BatchError, BatchRequest, CallAnswer, CallRequest, Config, Cx, Flags, Runtime, Tool, ToolError,
@@ -124,6 +125,38 @@ fn secret_errors() -> Vec<SecretError> {
     all
 }
 
+/// Errors about files. Clippy (`wildcard_enum_match_arm`) refuses a new variant until it is listed here.
+fn file_errors() -> Vec<FileError> {
+    let what = || SECRET.to_owned();
+    let mut all = vec![
+        FileError::NotConfigured,
+        FileError::NotAllowed { why: what() },
+        FileError::Io { path: what(), source: std::io::Error::other(SECRET) },
+        // The next ones are about paths that the model gave.
+        FileError::Path { path: "a".into(), why: "no".into() },
+        FileError::NotFound { path: "a".into() },
+        FileError::TooLarge { path: "a".into(), max: 1 },
+        FileError::NotEmpty { path: "a".into() },
+        FileError::Changed { path: "a".into(), expected: FileExpectation::Absent, found: None },
+    ];
+    all.extend(losses().into_iter().map(|lost| FileError::Session(lost.into())));
+    for error in &all {
+        match error {
+            FileError::NotConfigured
+            | FileError::NotAllowed { .. }
+            | FileError::Io { .. }
+            | FileError::Path { .. }
+            | FileError::NotFound { .. }
+            | FileError::TooLarge { .. }
+            | FileError::NotEmpty { .. }
+            | FileError::Changed { .. }
+            | FileError::Session(_) => {}
+            other => panic!("{other:?} is not listed"),
+        }
+    }
+    all
+}
+
 /// Errors of the host's own API: a tool that passes one on does not show it.
 fn host_errors() -> Vec<ToolError> {
     let lost = || SessionError::from(losses().remove(0));
@@ -231,6 +264,32 @@ async fn every_error_about_a_secret_is_one_sentence_for_the_model() {
         assert!(failure.did_not_happen && failure.detail.is_some(), "{failure:?}");
     }
     assert_eq!(sentences.len(), 1, "{sentences:?}");
+}
+
+#[tokio::test]
+async fn no_error_about_a_file_shows_more_than_its_path() {
+    let errors: Vec<ToolError> = file_errors().into_iter().map(ToolError::from).collect();
+    let count = errors.len();
+    let runtime = Runtime::new(Config::new(MemoryStore::new().unwrap()));
+    runtime.register(Breaks(Mutex::new(errors))).unwrap();
+    for _ in 0..count {
+        let shown = serde_json::to_string(&call(&runtime, "breaks").await).unwrap();
+        for hidden in [SECRET, "8271", "the store", "configuration"] {
+            assert!(!shown.contains(hidden), "{hidden}: {shown}");
+        }
+    }
+}
+
+/// A call that a broken policy denies, or for which the policy cannot be read.
+#[tokio::test]
+async fn a_broken_policy_denies_without_saying_what_is_wrong_with_it() {
+    let policy = Some(json!({ "rules": [{ "name": SECRET, "ruling": SECRET }] }));
+    let runtime = Runtime::new(Config { policy, ..Config::new(MemoryStore::new().unwrap()) });
+    runtime.register(Breaks(Mutex::new(Vec::new()))).unwrap();
+    let answer = call(&runtime, "breaks").await;
+    assert_eq!(answer.state(), "denied");
+    let shown = serde_json::to_string(&answer).unwrap();
+    assert!(shown.contains("operator") && !shown.contains(SECRET), "{shown}");
 }
 
 #[tokio::test]

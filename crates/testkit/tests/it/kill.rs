@@ -6,6 +6,8 @@ use windlass_testkit::proof::trial::Programs;
 
 /// About 25 s on two idle cores; the long form is `cargo run -p windlass-testkit -- kill --count 100000`.
 const KILLS: u64 = 1_000;
+/// Each waits for people too, so fewer of them do.
+const KILLS_WITH_APPROVALS: u64 = 400;
 const TIME_MAX: Duration = Duration::from_secs(180);
 
 pub(crate) fn programs() -> Programs {
@@ -35,6 +37,35 @@ fn no_task_goes_without_its_notice_and_no_time_is_used_twice() {
         ("attempts lost", report.lost),
         ("cancels acknowledged", report.cancels),
         ("questions answered", report.questions_answered),
+    ] {
+        assert!(count > 0, "no {what}");
+    }
+}
+
+/// Random plans with calls that wait for people, who approve, edit, deny, remember or do not answer, and change the rules.
+#[test]
+fn what_was_approved_is_what_runs_and_no_answer_is_lost() {
+    let kills = KILLS_WITH_APPROVALS;
+    let options = KillOptions { kills, seed: 3, time_max: TIME_MAX, lanes: 4, plans: Plans::Approvals };
+    let report = run(&programs(), &options).unwrap();
+    println!("{report:#?}");
+    assert_eq!(report.violations, [""; 0]);
+    assert!(report.kills >= kills, "{} kills in {} s", report.kills, report.took.as_secs());
+    let permission = &report.permission;
+    for (what, count) in [
+        ("questions", permission.asked),
+        ("questions about what was asked before", permission.asked_again),
+        ("approvals", permission.approved),
+        ("approvals with other arguments", permission.edited),
+        ("denials", permission.denied),
+        ("questions that nobody answered", permission.lapsed),
+        ("questions that nobody answered, with a yes by default", permission.lapsed_allowed),
+        ("starts by a remembered answer", permission.remembered),
+        ("answers acknowledged", permission.acknowledged),
+        ("versions of the policy", permission.policies),
+        ("provisional answers", report.provisional),
+        ("notices taken", report.taken),
+        ("attempts lost", report.lost),
     ] {
         assert!(count > 0, "no {what}");
     }

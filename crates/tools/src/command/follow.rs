@@ -2,8 +2,8 @@
 
 use super::ending::cut_off;
 use super::{
-    BoundedOutput, CommandEnd, CommandEvent, CommandOutcome, CommandPiece, EXIT_TERMINATED, Invocation, Tail,
-    spawn, start_failed,
+    BoundedOutput, CommandEnd, CommandEvent, CommandOutcome, CommandPiece, EXIT_TERMINATED, Invocation,
+    OutputEnds, Tail, spawn, start_failed,
 };
 use crate::launcher::Launcher;
 use crate::sandbox::SandboxedRun;
@@ -39,16 +39,20 @@ pub(crate) struct CommandResult {
 /// Output in memory, and beside the journal if it is too large for that.
 pub(crate) struct CapturedOutput {
     pub(crate) held: BoundedOutput,
+    /// The ends of what is not held.
+    pub(crate) ends: OutputEnds,
     pub(crate) kept: Option<ArtifactWriter>,
 }
 
 impl CapturedOutput {
     fn new(cx: &Cx) -> CapturedOutput {
-        CapturedOutput { held: BoundedOutput::new(cx.limits().result_json_bytes_max as usize), kept: None }
+        let held = BoundedOutput::new(cx.limits().result_json_bytes_max as usize);
+        CapturedOutput { held, ends: OutputEnds::default(), kept: None }
     }
 
     async fn take(&mut self, piece: &[u8], cx: &Cx) -> Result<(), ToolError> {
         if let Some(overflow) = self.held.take(piece) {
+            self.ends.take(&overflow);
             let kept = self.kept.get_or_insert_with(|| cx.keep());
             kept.write(&overflow).await.map_err(|error| cut_off(error.into()))?;
         }

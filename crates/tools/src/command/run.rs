@@ -1,13 +1,18 @@
 //! Runs one command through the launcher, without knowing what a call is.
 
+use super::bound::ApprovedProgram;
 use super::ending::CommandEnd;
 use super::pipe::Pipe;
 use super::stderr::{CommandEvent, Tail};
 use super::tree::Tree;
 use crate::launcher::{Launcher, LauncherReport};
+use rustix::io::{FdFlags, fcntl_setfd};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use tokio::process::{ChildStderr, ChildStdout};
 use windlass::tool::Progress;
 
@@ -21,7 +26,7 @@ pub async fn spawn(
 ) -> Result<RunningCommand, StartError> {
     let (mut tree, stdout, stderr) =
         Tree::start(launcher, &invocation).map_err(|source| StartError::new(&invocation, source))?;
-    tree.feed(&invocation.stdin).await;
+    tree.feed(&invocation).await;
     Ok(RunningCommand {
         tree,
         stdout: Pipe::new(stdout, OUTPUT_PIECE_BYTES_MAX),
@@ -43,12 +48,38 @@ pub struct Invocation {
     pub call: String,
     /// The program and its arguments.
     pub words: Vec<OsString>,
+    /// The file that is executed instead of the one that the first word names: exactly what a person approved.
+    pub program_file: Option<ProgramFile>,
     /// The environment, in addition to `PATH` and the call's handle; the last of two variables with one name counts.
     pub env: Vec<(OsString, OsString)>,
     /// The folder it runs in.
     pub cwd: PathBuf,
     /// Its standard input.
     pub stdin: Vec<u8>,
+}
+
+/// An open file of this process that is to be executed. Whoever made it holds it open until the command has started.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProgramFile {
+    /// A path at which the launcher can open it.
+    pub path: PathBuf,
+    /// Whether an interpreter runs it: then the program is not told its name by its first word anyway.
+    pub is_script: bool,
+}
+
+impl ProgramFile {
+    pub(crate) fn of(approved: &ApprovedProgram) -> ProgramFile {
+        ProgramFile { path: approved.path(), is_script: approved.is_script }
+    }
+}
+
+/// Opens a [program file](ProgramFile::path) in this process, to be executed at the path that is returned. The descriptor stays open
+/// in the children of this process: an interpreter opens its script by it.
+pub(crate) fn executable(file: &Path) -> io::Result<(File, PathBuf)> {
+    let file = File::open(file)?;
+    fcntl_setfd(&file, FdFlags::empty())?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+    Ok((file, path))
 }
 
 impl Invocation {

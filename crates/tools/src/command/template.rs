@@ -5,7 +5,7 @@
 //! and a word that is only `{x}` then looks like an option to the program; write `--name={x}`, or put `--`
 //! before it, where the program supports that. A word with a place for a missing argument is left out.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
@@ -49,14 +49,37 @@ impl CommandTemplate {
 
     /// The words for these arguments.
     pub fn fill(&self, args: &Value) -> Result<Vec<OsString>, TemplateError> {
-        let mut filled = vec![self.program.clone()];
+        Ok(self.fill_words(args)?.into_iter().map(|word| word.text).collect())
+    }
+
+    pub(super) fn fill_words(&self, args: &Value) -> Result<Vec<FilledWord>, TemplateError> {
+        let mut filled = vec![FilledWord { text: self.program.clone(), is_fixed: true }];
         for word in &self.words {
-            if let Some(word) = fill_word(word, args)? {
-                filled.push(word.into());
+            if let Some(text) = fill_word(word, args)? {
+                let is_fixed = word.iter().all(|piece| matches!(piece, WordPiece::Text(_)));
+                filled.push(FilledWord { text: text.into(), is_fixed });
             }
         }
         Ok(filled)
     }
+
+    /// The words as they were declared, one text for each template.
+    pub(super) fn declared(&self) -> Value {
+        let piece = |piece: &WordPiece| match piece {
+            WordPiece::Text(text) => Value::from(text.as_str()),
+            WordPiece::Argument(name) => json!({ "argument": name }),
+        };
+        let words: Vec<Vec<Value>> = self.words.iter().map(|word| word.iter().map(piece).collect()).collect();
+        json!({ "program": self.program.to_string_lossy(), "words": words })
+    }
+}
+
+/// A word of a command line.
+#[derive(Clone, Debug)]
+pub(crate) struct FilledWord {
+    pub(crate) text: OsString,
+    /// Whether nothing of it comes from an argument.
+    pub(crate) is_fixed: bool,
 }
 
 /// Whether a word has a place for an argument.

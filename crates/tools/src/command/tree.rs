@@ -59,12 +59,15 @@ impl Tree {
         Ok((tree, stdout, stderr))
     }
 
-    /// Sends the command's standard input to the launcher; only then it starts the command.
-    pub(super) async fn feed(&mut self, stdin: &[u8]) {
+    /// Sends the command's program file and standard input to the launcher; only then it starts the command.
+    pub(super) async fn feed(&mut self, invocation: &Invocation) {
+        let file = invocation.program_file.as_ref().map(|file| file.path.as_os_str().as_encoded_bytes());
         if let TreeState::Works(control) = &mut self.state {
-            // A launcher that dies during the write is noticed by its missing report.
-            let _ = control.write_all(&(stdin.len() as u64).to_le_bytes()).await;
-            let _ = control.write_all(stdin).await;
+            for bytes in [file.unwrap_or_default(), &invocation.stdin] {
+                // A launcher that dies during the write is noticed by its missing report.
+                let _ = control.write_all(&(bytes.len() as u64).to_le_bytes()).await;
+                let _ = control.write_all(bytes).await;
+            }
         }
     }
 

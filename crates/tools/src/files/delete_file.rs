@@ -23,7 +23,7 @@ impl Tool for DeleteFile {
                 "properties": {
                     "path": super::path_schema("The file or folder, from the session's folder."),
                     "recursive": { "type": "boolean", "default": false, "description": "Whether a folder is deleted with everything in it." },
-                    "expected_hash": { "type": "string", "description": "The hash of the content without which the file is not deleted." },
+                    "expected_hash": { "type": "string", "description": "Deletes the file only if its content has this hash." },
                 },
                 "required": ["path"],
                 "additionalProperties": false,
@@ -76,7 +76,7 @@ fn remove(
         Err(FileError::NotEmpty { path }) => {
             let entries = files.list_page(&path, None, 0).map(|page| page.total).unwrap_or_default();
             let message = format!(
-                "the folder {} has {entries} entries; say recursive: true to delete it with everything in it",
+                "the folder {} is not empty (entries: {entries}); say recursive: true to delete it with everything in it",
                 super::shown(&path)
             );
             Err(super::coded("not_empty", message))

@@ -177,12 +177,17 @@ impl EditFile {
         let told = |error| super::told(error, files);
         let content = files.read_at(path, 0, max + 1).map_err(told)?;
         if content.len() as u64 > max {
-            let message =
-                format!("{} has more than {max} bytes and is not edited; write it anew", super::shown(path));
+            let message = format!(
+                "{} has more than {max} bytes and cannot be edited; replace it with write_file",
+                super::shown(path)
+            );
             return Err(super::coded("too_large", message));
         }
         String::from_utf8(content).map_err(|_| {
-            let message = format!("{} is no UTF-8 text and is not edited; write it anew", super::shown(path));
+            let message = format!(
+                "{} is not UTF-8 text and cannot be edited; replace it with write_file",
+                super::shown(path)
+            );
             super::coded("no_text", message)
         })
     }
@@ -198,16 +203,15 @@ impl EditFile {
             Err(problem) => problem.message,
         };
         let mut message = format!(
-            "{} was changed: expected_hash is {expected}, and its hash is {found} now; {still}; look at the change and edit with \
-             the new hash",
+            "{} was changed: expected_hash is {expected}, and its hash is {found} now; {still}",
             super::shown(path)
         );
         match self.seen.get(cx.session(), expected) {
             Some(old) => {
-                message.push_str("\nWhat has changed:\n");
+                message.push_str("; look at the change and edit with the new hash. What has changed:\n");
                 message.push_str(&diff::unified(path, &old, text, STALE_DIFF_BYTES_MAX));
             }
-            None => message.push_str("; read_file shows it"),
+            None => message.push_str("; read the file again and edit with the new hash"),
         }
         super::coded("stale", message)
     }

@@ -6,7 +6,7 @@ use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkContex
 use ignore::overrides::OverrideBuilder;
 use ignore::{WalkBuilder, WalkState};
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,7 +43,6 @@ pub(super) struct FoundFile {
     /// From the folder that was searched.
     pub(super) path: String,
     pub(super) lines: Vec<FoundLine>,
-    matches: usize,
 }
 
 /// The result of a search.
@@ -63,8 +62,6 @@ pub(super) struct FoundMatches {
 const LINE_CHARS_MAX: usize = 300;
 /// A longer line is not searched: it would lie in memory.
 const LINE_BYTES_MAX: usize = 16 << 20;
-/// Files that are searched before the matches are counted.
-const CHUNK_FILES: usize = 512;
 /// Threads of one search: others have work too.
 const THREADS_MAX: usize = 4;
 
@@ -76,7 +73,7 @@ impl FileSearch<'_> {
             .build(self.pattern)
             .map_err(|error| {
                 format!(
-                    "the pattern is no regular expression: {error}; escape what is meant literally with \\"
+                    "the pattern is not a regular expression: {error}; escape what is meant literally with \\"
                 )
             })
     }
@@ -88,21 +85,9 @@ impl FileSearch<'_> {
         matcher: &RegexMatcher,
     ) -> Result<FoundMatches, String> {
         let (mut paths, too_many_files) = self.paths(folder)?;
+        // As texts: comparing paths part by part would take longer than searching the files.
         paths.sort_unstable();
-        let mut found = FoundMatches { too_many_files, ..FoundMatches::default() };
-        let (mut counted, wanted) = (0, self.offset + self.matches_max + 1);
-        let mut files: Vec<FoundFile> = Vec::new();
-        for chunk in paths.chunks(CHUNK_FILES) {
-            if (self.is_stopping)() || counted >= wanted {
-                break;
-            }
-            let (results, unreadable) = self.chunk(folder, matcher, chunk, wanted - counted);
-            found.unreadable += unreadable;
-            found.searched += chunk.len();
-            counted += results.iter().map(|file| file.matches).sum::<usize>();
-            files.extend(results);
-        }
-        Ok(self.cut(files, found))
+        Ok(self.all(folder, matcher, &paths, too_many_files))
     }
 
     /// Searches one file.
@@ -113,20 +98,20 @@ impl FileSearch<'_> {
             Ok(()) => {}
             Err(_) => found.unreadable += 1,
         }
-        let file = FoundFile { path: path.to_string(), matches: sink.matches, lines: sink.lines };
+        let file = FoundFile { path: path.to_string(), lines: sink.lines };
         self.cut(vec![file], found)
     }
 
     /// The files to search, in no order, and whether there are more.
-    fn paths(&self, folder: &SessionFolder) -> Result<(Vec<PathBuf>, bool), String> {
+    fn paths(&self, folder: &SessionFolder) -> Result<(Vec<String>, bool), String> {
         let root = folder.path();
         let mut overrides = OverrideBuilder::new(&root);
         if let Some(glob) = self.glob {
-            overrides
-                .add(glob)
-                .map_err(|error| format!("the glob is none: {error}; write one like *.rs or src/**/*.ts"))?;
+            overrides.add(glob).map_err(|error| {
+                format!("the glob cannot be used: {error}; write one like *.rs or src/**/*.ts")
+            })?;
         }
-        let overrides = overrides.build().map_err(|error| format!("the glob is none: {error}"))?;
+        let overrides = overrides.build().map_err(|error| format!("the glob cannot be used: {error}"))?;
         let mut walk = WalkBuilder::new(&root);
         walk.standard_filters(!self.all)
             // Files above the folder are none of its business.
@@ -146,9 +131,9 @@ impl FileSearch<'_> {
                 let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
                 if is_file
                     && let Ok(below) = entry.path().strip_prefix(root)
-                    && is_shown(below, self.path_bytes_max)
+                    && let Some(below) = below.to_str().filter(|below| is_shown(below, self.path_bytes_max))
                 {
-                    own.paths.push(below.to_path_buf());
+                    own.paths.push(below.to_string());
                     if count.fetch_add(1, Ordering::Relaxed) >= self.files_max {
                         return WalkState::Quit;
                     }
@@ -160,31 +145,33 @@ impl FileSearch<'_> {
         Ok((found.into_inner().unwrap_or_else(PoisonError::into_inner), too_many))
     }
 
-    /// Searches some files, in their order, and how many could not be searched.
-    fn chunk(
+    /// Searches files in their order, until there are enough matches.
+    fn all(
         &self,
         folder: &SessionFolder,
         matcher: &RegexMatcher,
-        paths: &[PathBuf],
-        wanted: usize,
-    ) -> (Vec<FoundFile>, usize) {
-        let (next, unreadable) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        paths: &[String],
+        too_many_files: bool,
+    ) -> FoundMatches {
+        let wanted = self.offset + self.matches_max + 1;
+        let (next, matches, unreadable) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         let found = Mutex::new(Vec::new());
         let work = || {
             let mut searcher = self.searcher();
-            loop {
+            // Files are begun in their order and each is searched to its end, so no earlier match is missing at the end.
+            while matches.load(Ordering::Relaxed) < wanted && !(self.is_stopping)() {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(path) = paths.get(at).filter(|_| !(self.is_stopping)()) else { return };
+                let Some(path) = paths.get(at) else { return };
                 let mut sink = self.sink(matcher, wanted);
-                let searched = match folder.open(path) {
+                let searched = match folder.open(Path::new(path)) {
                     Ok(Some((file, _))) => searcher.search_file(matcher, &file, &mut sink).is_ok(),
                     Ok(None) => continue,
                     Err(_) => false,
                 };
                 unreadable.fetch_add(usize::from(!searched), Ordering::Relaxed);
                 if sink.matches > 0 {
-                    let path = path.to_string_lossy().into_owned();
-                    let file = FoundFile { path, lines: sink.lines, matches: sink.matches };
+                    matches.fetch_add(sink.matches, Ordering::Relaxed);
+                    let file = FoundFile { path: path.clone(), lines: sink.lines };
                     found.lock().unwrap_or_else(PoisonError::into_inner).push((at, file));
                 }
             }
@@ -197,7 +184,10 @@ impl FileSearch<'_> {
         });
         let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         found.sort_unstable_by_key(|(at, _)| *at);
-        (found.into_iter().map(|(_, file)| file).collect(), unreadable.into_inner())
+        let searched = next.into_inner().min(paths.len());
+        let unreadable = unreadable.into_inner();
+        let told = FoundMatches { too_many_files, searched, unreadable, ..FoundMatches::default() };
+        self.cut(found.into_iter().map(|(_, file)| file).collect(), told)
     }
 
     fn searcher(&self) -> Searcher {
@@ -249,8 +239,8 @@ impl FileSearch<'_> {
 
 /// The paths that one thread found; handed over when it is done.
 struct Gathered<'a> {
-    paths: Vec<PathBuf>,
-    into: &'a Mutex<Vec<PathBuf>>,
+    paths: Vec<String>,
+    into: &'a Mutex<Vec<String>>,
 }
 
 impl Drop for Gathered<'_> {
@@ -264,8 +254,7 @@ fn threads() -> usize {
 }
 
 /// Whether the other tools can name the file, so that it may be shown.
-fn is_shown(below: &Path, bytes_max: usize) -> bool {
-    let Some(path) = below.to_str() else { return false };
+fn is_shown(path: &str, bytes_max: usize) -> bool {
     let is_unfinished = path.split('/').any(|part| part.starts_with(".windlass-"));
     path.len() <= bytes_max && !is_unfinished && !path.contains('\\') && !path.chars().any(char::is_control)
 }

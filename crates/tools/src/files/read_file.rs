@@ -86,7 +86,11 @@ impl Tool for ReadFile {
                 ContentKind::Image(media_type) | ContentKind::Binary(media_type) => {
                     let mut facts = whole.facts("binary", None, None);
                     facts.insert("media_type".into(), media_type.into());
-                    facts.insert("note".into(), "no text, so its content is not shown".into());
+                    let note = match media_type.starts_with("text/") {
+                        true => "text in another encoding than UTF-8, which is not shown; convert it first",
+                        false => "not text, so its content is not shown",
+                    };
+                    facts.insert("note".into(), note.into());
                     if let Some(content) = whole.content(&mut file)? {
                         facts.insert("hash".into(), ContentHash::of(&content).to_string().into());
                     }
@@ -171,16 +175,22 @@ impl ReadFile {
         let mut facts;
         let page = match whole.content(&mut file)? {
             Some(content) => {
-                let content = content.strip_prefix(BOM).map(<[u8]>::to_vec).unwrap_or(content);
-                let (hash, total) = self.note(cx, &content, whole, &mut file)?;
+                let hash = ContentHash::of(&content);
+                if let Ok(text) = str::from_utf8(&content) {
+                    // To say later what has changed.
+                    self.seen.note(cx.session(), hash, text);
+                }
+                let content = content.strip_prefix(BOM).unwrap_or(&content);
+                let total = lines::count(content);
                 facts = whole.facts("text", Some(hash), Some(total));
-                let first = first_line(args, is_log, total, || lines::last_that_fit(&content, room));
+                let first = first_line(args, is_log, total, || lines::last_that_fit(content, room));
                 let start = LineStart { first: 1, skip: first.saturating_sub(1), column: args.column };
-                lines::page(&mut Cursor::new(&content), start, room)?
+                lines::page(&mut Cursor::new(content), start, room)?
             }
             None => {
                 facts = whole.facts("text", None, None);
-                let note = "larger than what is hashed and counted; lines counted from the end have negative numbers";
+                let note =
+                    "too large to be hashed and counted; lines counted from the end have negative numbers";
                 facts.insert("note".into(), note.into());
                 large(args, is_log, whole.bytes, &mut file, room)?
             }
@@ -189,29 +199,6 @@ impl ReadFile {
         text.push_str(&page.text);
         let parts = if text.is_empty() { Vec::new() } else { vec![Part::Text(text)] };
         Ok(Output { value: Value::Object(facts), parts, ..Output::default() })
-    }
-
-    /// The hash of a content and the number of its lines. The content is remembered, to say later what has changed.
-    fn note(
-        &self,
-        cx: &Cx,
-        content: &[u8],
-        whole: WholeFile<'_>,
-        file: &mut File,
-    ) -> Result<(ContentHash, u64), ToolError> {
-        let is_marked = whole.bytes != content.len() as u64;
-        let hash = match is_marked {
-            false => ContentHash::of(content),
-            // With the mark at its beginning, which is no text.
-            true => {
-                file.seek(SeekFrom::Start(0))?;
-                ContentHash::of_reader(file)?
-            }
-        };
-        if let Ok(text) = str::from_utf8(content) {
-            self.seen.note(cx.session(), hash, text);
-        }
-        Ok((hash, lines::count(content)))
     }
 }
 
@@ -299,7 +286,10 @@ fn tell(facts: &mut Map<String, Value>, page: &LinePage, args: &ReadFileArgs) {
     let note = if page.gave_up {
         "so far into the file no lines are counted; read from the end with a negative offset, or use grep_files".to_string()
     } else if page.shown == 0 && args.offset.is_some() {
-        "there is no such line".to_string()
+        match facts.get("total_lines") {
+            Some(total) => format!("there is no such line: the file has {total}"),
+            None => "there is no such line".to_string(),
+        }
     } else if page.shown == 0 {
         "the file is empty".to_string()
     } else if args.offset.is_none() && from.abs() > 1 {
@@ -314,15 +304,22 @@ fn tell(facts: &mut Map<String, Value>, page: &LinePage, args: &ReadFileArgs) {
 /// An image, kept as an artifact.
 async fn image(cx: &Cx, whole: WholeFile<'_>, mut file: File, media_type: &str) -> Result<Output, ToolError> {
     let mut kept = cx.keep();
-    let mut piece = vec![0; 64 << 10];
-    loop {
-        match file.read(&mut piece)? {
-            0 => break,
-            read => kept.write(&piece[..read]).await?,
+    let mut hash = None;
+    if let Some(content) = whole.content(&mut file)? {
+        hash = Some(ContentHash::of(&content));
+        kept.write(&content).await?;
+    } else {
+        file.seek(SeekFrom::Start(0))?;
+        let mut piece = vec![0; 64 << 10];
+        loop {
+            match file.read(&mut piece)? {
+                0 => break,
+                read => kept.write(&piece[..read]).await?,
+            }
         }
     }
     let kept = kept.finish(media_type).await?;
-    let mut facts = whole.facts("image", None, None);
+    let mut facts = whole.facts("image", hash, None);
     facts.insert("media_type".into(), media_type.into());
     let parts = vec![Part::KeptImage { kept, media_type: media_type.to_string() }];
     Ok(Output { value: Value::Object(facts), parts, ..Output::default() })

@@ -120,7 +120,9 @@ fn content(content: String, encoding: ContentEncoding) -> Result<Vec<u8>, ToolEr
     match encoding {
         ContentEncoding::Utf8 => Ok(content.into_bytes()),
         ContentEncoding::Base64 => BASE64_STANDARD.decode(content.trim()).map_err(|error| {
-            super::invalid(format!("the content is no base64: {error}; or leave encoding out for text"))
+            super::invalid(format!(
+                "the content is not base64 ({error}); encode it, or leave encoding out for text"
+            ))
         }),
     }
 }
@@ -133,7 +135,7 @@ pub(super) fn expectation(given: Option<&str>) -> Result<FileExpectation, ToolEr
         Some(hash) => match ContentHash::parse(hash) {
             Some(hash) => Ok(FileExpectation::Content(hash)),
             None => Err(super::invalid(format!(
-                "expected_hash is {hash:?}; give the 32 digits that read_file or write_file told, or \"absent\""
+                "expected_hash is {hash:?}; give the 32 digits from read_file, write_file or edit_file, or \"absent\" for a new file"
             ))),
         },
     }

@@ -128,15 +128,15 @@ fn cut_off(error: ToolError) -> ToolError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::time::Duration;
 
     /// Stands in everything that no model may see.
-    const HIDDEN: &str = "hidden.internal";
+    pub(crate) const HIDDEN: &str = "hidden.internal";
 
     /// One of each. Clippy (`wildcard_enum_match_arm`) refuses a new variant until it is listed here.
-    fn errors() -> Vec<HttpError> {
+    pub(crate) fn errors() -> Vec<HttpError> {
         let cause = || -> Box<dyn std::error::Error + Send + Sync> { HIDDEN.into() };
         let host = || HIDDEN.to_string();
         let all = vec![

@@ -6,7 +6,7 @@
 //! the query, a header and a field of the body with a place for a missing argument are left out.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use windlass_http::Method;
 
@@ -145,6 +145,16 @@ impl TextTemplate {
         })
     }
 
+    /// The text with its places.
+    fn declared(&self) -> Value {
+        let piece = |piece: &RequestPiece| match piece {
+            RequestPiece::Text(text) => Value::from(text.as_str()),
+            RequestPiece::Argument(name) => json!({ "argument": name }),
+            RequestPiece::Secret(name) => json!({ "secret": name }),
+        };
+        self.0.iter().map(piece).collect()
+    }
+
     /// The only place, if it is nothing else.
     fn only_argument(&self) -> Option<&str> {
         match self.0.as_slice() {
@@ -232,6 +242,29 @@ impl RequestTemplate {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// The request with its places, as one text.
+    pub(super) fn declared(&self) -> String {
+        let texts =
+            |texts: &[TextTemplate]| -> Vec<Value> { texts.iter().map(TextTemplate::declared).collect() };
+        let headers: Vec<Value> =
+            self.headers.iter().map(|(name, value)| json!([name, value.declared()])).collect();
+        let body = match &self.body {
+            Some(BodyTemplate::Text(text)) => json!({ "text": text.declared() }),
+            Some(BodyTemplate::Json(value)) => json!({ "json": value }),
+            None => Value::Null,
+        };
+        json!({
+            "method": self.method.as_str(),
+            "origin": self.origin,
+            "path": self.path.declared(),
+            "query": texts(&self.query),
+            "headers": headers,
+            "body": body,
+            "properties": self.properties,
+        })
+        .to_string()
     }
 
     /// The request for these arguments.
@@ -396,7 +429,6 @@ fn in_header(filled: &mut String, text: &str, _: &RequestPiece) -> Result<(), &'
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn template(url: &str, headers: &[(&str, &str)], body: Option<Value>) -> Result<RequestTemplate, String> {
         let headers = headers.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();

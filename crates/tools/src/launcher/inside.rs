@@ -2,6 +2,7 @@
 
 use super::processes::Process;
 use super::{KILL, LauncherReport, TERMINATE};
+use crate::command::executable;
 use crate::sandbox::{SANDBOX_ARG, sandbox_main};
 use rustix::io::Errno;
 use rustix::process::{
@@ -11,8 +12,10 @@ use rustix::process::{
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{ChildStdin, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -37,9 +40,10 @@ pub fn launch_main() -> ExitCode {
 
 fn launch(words: Vec<OsString>) -> io::Result<()> {
     let mut owner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let input = read_input(&mut owner)?;
+    let file = OsString::from_vec(read_bytes(&mut owner)?);
+    let input = read_bytes(&mut owner)?;
     set_child_subreaper(Some(getpid()))?;
-    let (command, stdin) = match start(words) {
+    let (command, stdin) = match start(words, file) {
         Ok(started) => started,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
@@ -63,7 +67,7 @@ fn launch(words: Vec<OsString>) -> io::Result<()> {
     Ok(())
 }
 
-fn read_input(owner: &mut UnixStream) -> io::Result<Vec<u8>> {
+fn read_bytes(owner: &mut UnixStream) -> io::Result<Vec<u8>> {
     let mut len = [0; 8];
     owner.read_exact(&mut len)?;
     let len = u64::from_le_bytes(len);
@@ -72,10 +76,20 @@ fn read_input(owner: &mut UnixStream) -> io::Result<Vec<u8>> {
     if input.len() as u64 == len { Ok(input) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-fn start(words: Vec<OsString>) -> io::Result<(Arc<LaunchedCommand>, Option<ChildStdin>)> {
+/// Starts the command, from another file than its program's own if one is given.
+fn start(words: Vec<OsString>, file: OsString) -> io::Result<(Arc<LaunchedCommand>, Option<ChildStdin>)> {
     let mut words = words.into_iter();
     let program = words.next().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut child = Command::new(program).args(words).stdin(Stdio::piped()).process_group(0).spawn()?;
+    let approved = match file.is_empty() {
+        true => None,
+        false => Some(executable(Path::new(&file))?),
+    };
+    let mut command = match &approved {
+        Some((_held, path)) => Command::new(path),
+        None => Command::new(&program),
+    };
+    command.arg0(&program).args(words).stdin(Stdio::piped()).process_group(0);
+    let mut child = command.spawn()?;
     let running = LaunchedCommand { pid: Pid::from_child(&child), status: Mutex::new(None) };
     Ok((Arc::new(running), child.stdin.take()))
 }

@@ -56,6 +56,7 @@ impl SandboxBackend {
             scratch: path.clone(),
             cwd: path,
             program_is_fixed: false,
+            program_file: None,
         };
         let mut command = Command::new(&launcher.program);
         command.arg(SANDBOX_ARG).arg(serde_json::to_string(&order)?).arg("true").env_clear();

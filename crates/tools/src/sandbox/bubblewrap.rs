@@ -1,11 +1,11 @@
 //! The rules enforced by bubblewrap: the command gets namespaces of its own, with a file system in which nothing else exists.
 
 use super::SandboxOrder;
-use super::inside::SandboxRefusal;
+use super::inside::{SandboxRefusal, SandboxedProgram};
 use super::profile::{SYSTEM_FOLDERS, SYSTEM_SETTINGS};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Seek, Write};
 use std::os::fd::AsRawFd;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Makes the namespaces and becomes the command. Returns only if that fails.
-pub(super) fn run(order: &SandboxOrder, bwrap: &Path, program: &Path, words: &[OsString]) -> SandboxRefusal {
+pub(super) fn run(order: &SandboxOrder, bwrap: &Path, program: &SandboxedProgram<'_>) -> SandboxRefusal {
     let filter = match filter_file(order) {
         Ok(filter) => filter,
         Err(refusal) => return refusal,
@@ -25,9 +25,9 @@ pub(super) fn run(order: &SandboxOrder, bwrap: &Path, program: &Path, words: &[O
         command.arg("--share-net");
     }
     show_system(&mut command);
-    show_own(&mut command, order, program);
+    show_own(&mut command, order, program.program);
     command.arg("--chdir").arg(&order.cwd).arg("--seccomp").arg(filter.as_raw_fd().to_string());
-    command.arg("--").arg(program).args(words.iter().skip(1));
+    command.arg("--").arg(program.executed).args(program.words.iter().skip(1));
     let error = command.exec();
     SandboxRefusal::new("bubblewrap cannot be started", error)
 }

@@ -99,7 +99,7 @@ pub(crate) enum ProgramChoice {
 }
 
 /// The rules that were recorded when the call was prepared.
-fn recorded(cx: &Cx) -> Result<RecordedSandbox, ToolError> {
+pub(crate) fn recorded(cx: &Cx) -> Result<RecordedSandbox, ToolError> {
     let payload: Option<Value> = cx.payload().and_then(|payload| serde_json::from_str(payload).ok());
     let rules = payload.and_then(|mut payload| serde_json::from_value(payload["sandbox_rules"].take()).ok());
     rules.ok_or_else(|| {
@@ -118,6 +118,18 @@ fn unavailable(error: NoSandbox) -> ToolError {
     };
     // A retry within seconds changes nothing.
     ToolError { did_not_happen: true, ..error }
+}
+
+/// The failure of a command that its sandbox did not start, for this reason.
+pub(crate) fn refused(why: &str) -> ToolError {
+    let told = "The command could not be started in its sandbox; nothing happened. Only an operator can change that.";
+    ToolError {
+        class: FailureClass::Unavailable,
+        tool_code: Some("not_started".into()),
+        detail: Some(why.to_string()),
+        did_not_happen: true,
+        ..ToolError::new(told)
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -149,6 +161,7 @@ fn enter(
         scratch: scratch.path().to_path_buf(),
         cwd,
         program_is_fixed,
+        program_file: invocation.program_file,
     };
     let mut words: Vec<OsString> =
         vec![launcher.program.clone().into(), SANDBOX_ARG.into(), serde_json::to_string(&order)?.into()];
@@ -158,7 +171,7 @@ fn enter(
         vec![("HOME".into(), folder.clone().into()), ("TMPDIR".into(), temporary.into())];
     env.extend(invocation.env);
     let run = SandboxedRun { scratch: Some(scratch), profile };
-    Ok((Invocation { words, env, cwd: folder, ..invocation }, run))
+    Ok((Invocation { words, program_file: None, env, cwd: folder, ..invocation }, run))
 }
 
 /// A command that runs in a sandbox. Dropping it removes its temporary files.

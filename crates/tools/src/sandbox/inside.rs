@@ -3,7 +3,7 @@
 use super::profile::SYSTEM_FOLDERS;
 use super::syscalls::{self, FilterNeeds};
 use super::{SandboxBackend, SandboxOrder, bubblewrap, landlocked};
-use crate::command::EXIT_SAFE;
+use crate::command::{EXIT_SAFE, executable};
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, Rlimit, getuid, setrlimit};
 use rustix::thread::set_no_new_privs;
@@ -19,6 +19,9 @@ pub const SANDBOX_ARG: &str = "__sandbox";
 
 /// The beginning of the line on standard error if the command was not started; its exit code is then [`EXIT_SAFE`].
 pub const SANDBOX_REFUSAL: &str = "windlass sandbox: ";
+
+/// The beginning of a refusal that is about the program, after [`SANDBOX_REFUSAL`].
+pub(crate) const REFUSED_PROGRAM: &str = "the program ";
 
 /// Runs this process as a sandboxed command: its arguments are the order, the program and the program's words.
 ///
@@ -52,7 +55,7 @@ impl SandboxRefusal {
         } else {
             error.to_string()
         };
-        SandboxRefusal(format!("the program {program:?} could not be started: {why}"))
+        SandboxRefusal(format!("{REFUSED_PROGRAM}{program:?} could not be started: {why}"))
     }
 }
 
@@ -80,11 +83,31 @@ fn become_command(mut words: Vec<OsString>) -> SandboxRefusal {
     if let Err(error) = set_limits(&order).and_then(|()| set_no_new_privs(true)) {
         return SandboxRefusal::new("resource limits cannot be set", error);
     }
+    // bubblewrap tells a program the path by which it is executed as its name, which only scripts do not mind.
+    let is_told = order.rules.backend == SandboxBackend::Bubblewrap;
+    let file = order.program_file.as_ref().filter(|file| file.is_script || !is_told);
+    // Held until this process has become the command.
+    let approved = match file.map(|file| executable(&file.path)).transpose() {
+        Ok(approved) => approved,
+        Err(error) => return SandboxRefusal::new("the approved program is not there any more", error),
+    };
+    let executed = approved.as_ref().map_or(program.as_path(), |(_held, path)| path);
+    let command = SandboxedProgram { program: &program, executed, words: &words };
     match (order.rules.backend, bwrap) {
-        (SandboxBackend::Landlock, _) => landlocked::run(&order, &program, &words),
-        (SandboxBackend::Bubblewrap, Some(bwrap)) => bubblewrap::run(&order, &bwrap, &program, &words),
+        (SandboxBackend::Landlock, _) => landlocked::run(&order, &command),
+        (SandboxBackend::Bubblewrap, Some(bwrap)) => bubblewrap::run(&order, &bwrap, &command),
         (SandboxBackend::Bubblewrap, None) => SandboxRefusal::plain("bubblewrap is not installed any more"),
     }
+}
+
+/// The program that this process becomes.
+pub(super) struct SandboxedProgram<'a> {
+    /// Its file, as an absolute path.
+    pub(super) program: &'a Path,
+    /// The path at which it is executed: its file, or a descriptor of what was approved.
+    pub(super) executed: &'a Path,
+    /// Its name and its arguments.
+    pub(super) words: &'a [OsString],
 }
 
 /// The program as an absolute path: looked up in `PATH`, or from the folder of the command if it has a `/`.
@@ -117,7 +140,7 @@ pub(super) fn is_shown(program: &Path, order: &SandboxOrder) -> bool {
     system.chain(own).any(|shown| program.starts_with(shown))
 }
 
-pub(super) fn is_executable(file: &Path) -> bool {
+pub(crate) fn is_executable(file: &Path) -> bool {
     file.is_file() && access(file, Access::EXEC_OK).is_ok()
 }
 

@@ -1,7 +1,7 @@
 //! The rules enforced by Landlock: this process refuses itself the rest of the file system, signals to others, and abstract sockets.
 
 use super::SandboxOrder;
-use super::inside::SandboxRefusal;
+use super::inside::{SandboxRefusal, SandboxedProgram};
 use super::profile::{DEVICES, SYSTEM_FACTS, SYSTEM_FOLDERS, SYSTEM_SETTINGS};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr,
@@ -9,7 +9,6 @@ use landlock::{
 };
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities};
-use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +17,8 @@ use std::process::Command;
 const NEEDED: ABI = ABI::V6;
 
 /// Restricts this process and becomes the command. Returns only if that fails.
-pub(super) fn run(order: &SandboxOrder, program: &Path, words: &[OsString]) -> SandboxRefusal {
+pub(super) fn run(order: &SandboxOrder, command: &SandboxedProgram<'_>) -> SandboxRefusal {
+    let SandboxedProgram { program, executed, words } = *command;
     let filter = match super::inside::filter(order) {
         Ok(filter) => filter,
         Err(refusal) => return refusal,
@@ -41,7 +41,7 @@ pub(super) fn run(order: &SandboxOrder, program: &Path, words: &[OsString]) -> S
     }
     let (name, rest) =
         words.split_first().map_or((program.as_os_str(), words), |(name, rest)| (name.as_os_str(), rest));
-    let error = Command::new(program).arg0(name).args(rest).exec();
+    let error = Command::new(executed).arg0(name).args(rest).exec();
     SandboxRefusal::not_started(name, &error)
 }
 

@@ -13,7 +13,7 @@ pub(super) fn spec() -> ToolSpec {
         description: "Returns the message it was given, and how many characters it has.".into(),
         input_schema: Some(json!({
             "type": "object",
-            "properties": { "message": { "type": "string", "description": "What to say again." } },
+            "properties": { "message": { "type": "string", "description": "The message to return." } },
             "required": ["message"],
             "additionalProperties": false,
         })),

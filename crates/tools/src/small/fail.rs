@@ -14,7 +14,7 @@ pub(super) fn spec() -> ToolSpec {
         input_schema: Some(json!({
             "type": "object",
             "properties": {
-                "message": { "type": "string", "description": "What to say went wrong." },
+                "message": { "type": "string", "description": "The message of the failure." },
                 "kind": {
                     "enum": ["error", "panic", "internal", "safe", "did_not_happen"],
                     "default": "error",

@@ -51,6 +51,7 @@ impl Tool for GetCurrentTime {
             })),
             class: Some(EffectClass::Read),
             hints: HARMLESS,
+            claims: Some(Vec::new()),
             flags: Flags { quick: true, ..Flags::default() },
             source: ToolSource::BuiltIn,
             ..ToolSpec::default()

@@ -59,7 +59,7 @@ impl Tool for KvTool {
                 "List keys",
                 "Lists the keys of the session under which values are stored. To read on, give the last key as after.",
                 json!({
-                    "prefix": { "type": "string", "description": "Only keys that begin so." },
+                    "prefix": { "type": "string", "description": "Only keys that begin with this text." },
                     "after": { "type": "string", "description": "Only keys after this one." },
                 }),
                 json!([]),

@@ -72,6 +72,8 @@ impl Tool for ReadArtifact {
                 sends_out: Some(false),
                 ..Hints::default()
             },
+            // An artifact does not change, whatever runs beside.
+            claims: Some(Vec::new()),
             source: ToolSource::BuiltIn,
             ..ToolSpec::default()
         }

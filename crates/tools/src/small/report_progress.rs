@@ -15,7 +15,7 @@ impl Tool for ReportProgress {
         let fields = json!({
             "status": { "enum": ["progress", "blocked", "completed"], "description": "How it goes: progress, blocked by something, or completed." },
             "summary": { "type": "string", "minLength": 1, "maxLength": 500, "description": "One sentence for people." },
-            "details": { "type": "string", "maxLength": 10_000, "description": "More, if it helps." },
+            "details": { "type": "string", "maxLength": 10_000, "description": "Details, if they help." },
         });
         ToolSpec {
             name: "report_progress".into(),

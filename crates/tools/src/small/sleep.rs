@@ -18,7 +18,9 @@ impl Tool for SleepTool {
         ToolSpec {
             name: "sleep".into(),
             title: "Sleep".into(),
-            description: "Waits for so many milliseconds, for trying out what happens to slow calls. Ends early when it is stopped.".into(),
+            description:
+                "Waits for a time, for trying out what happens to slow calls. Ends early when it is stopped."
+                    .into(),
             input_schema: Some(json!({
                 "type": "object",
                 "properties": {
@@ -26,7 +28,7 @@ impl Tool for SleepTool {
                         "type": "integer",
                         "minimum": 0,
                         "maximum": SLEEP_MS_MAX,
-                        "description": "How long, in milliseconds.",
+                        "description": "How long to wait, in milliseconds.",
                     },
                 },
                 "required": ["ms"],

@@ -3,6 +3,7 @@
 
 mod edits;
 mod huge;
+mod killed;
 mod paths;
 mod reads;
 mod searches;
@@ -111,6 +112,13 @@ impl Called {
     pub fn code(&self) -> Value {
         self.view()["outcome"]["failure"]["tool_code"].clone()
     }
+}
+
+/// The most memory that this process ever used, in KiB.
+pub fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 /// Everything below a folder, by path, to see that nothing was changed.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use windlass::approvals::ApprovalDecision;
 use windlass::error::{Code, FailureClass, Retry};
 use windlass::outcome::Part;
 use windlass::secrets::{SecretKey, SecretKeySource};
@@ -303,4 +304,67 @@ async fn a_command_gets_its_secrets_in_its_environment() {
     let failure = call.failure().expect("a failure");
     assert!(failure.message.ends_with("[secret token]\n[secret token]"), "{}", failure.message);
     drop(guard);
+}
+
+/// Approves what waits; returns its digest.
+async fn approve(runtime: &Runtime) -> String {
+    let (_, waits) = runtime.waiting().await.expect("readable").pop().expect("it asks");
+    let digest = waits.digest.expect("a digest");
+    let decision = ApprovalDecision { approve: true, digest: digest.clone(), ..ApprovalDecision::default() };
+    runtime.decide(&waits.id, &decision, "ann").await.expect("decided");
+    digest
+}
+
+#[tokio::test]
+async fn a_request_that_changed_after_it_was_shown_is_asked_for_again() {
+    let declared = |method: &str, url: &str, header: &str, body: &str| {
+        format!(
+            "[tools.t]\napproval = 'ask'\nclass = 'keyed'\ninput = {{ properties = {{ n = {{}} }} }}\n\
+             http = {{ method = '{method}', url = '{url}', headers = {{ X-A = '{header}' }}, body = '{body}', internal = true }}"
+        )
+    };
+    for changed in 0..4 {
+        let mut server = Scripted::new(vec![answer("200 OK", "", b"done")]).await;
+        let url = server.url();
+        let old = ["POST", &format!("{url}/x?n={{n}}"), "v {secret:token}", "text {n}"].map(str::to_string);
+        let mut new = old.clone();
+        new[changed] =
+            ["PUT", &format!("{url}/y?n={{n}}"), "v {secret:other}", "other {n}"][changed].to_string();
+        let [runtime_text, new_text] =
+            [&old, &new].map(|[method, url, header, body]| declared(method, url, header, body));
+        let runtime = runtime(&runtime_text);
+        for name in ["token", "other"] {
+            runtime.folder_secrets().set(name, TOKEN).await.expect("stored");
+        }
+        let call = CallRequest {
+            id: Some("c".into()),
+            tool: "t".into(),
+            args: Args::Json(json!({ "n": 1 })),
+            ..CallRequest::default()
+        };
+        let batch = BatchRequest { calls: vec![call], ..BatchRequest::default() };
+        let submitted = runtime.submit("s", batch).await.expect("taken");
+        in_time(submitted.stands_still()).await.expect("it waits");
+        for tool in load(&new_text, "windlass.toml".as_ref(), launcher()).expect("it is right").tools {
+            runtime.unregister("t").expect("there");
+            runtime.register_shared(tool).expect("registered");
+        }
+        let first = approve(&runtime).await;
+        in_time(submitted.stands_still()).await.expect("it waits again");
+        assert!(server.asked.try_recv().is_err(), "nothing was sent");
+        assert_ne!(first, approve(&runtime).await, "{}", new[changed]);
+        let answer = in_time(submitted.settled()).await.expect("answered").calls.remove(0);
+        assert_eq!(answer.model_text(), "done");
+        assert!(server.asked().contains(if changed == 0 { "PUT /x" } else { "POST /" }));
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_made_is_refused_before_anybody_is_asked() {
+    let runtime = runtime(
+        "[tools.t]\napproval = 'ask'\ninput = { properties = { n = {} } }\nhttp = { url = 'https://h/x', headers = { X-A = '{n}' } }",
+    );
+    let call = run(&runtime, json!({ "n": "a\nb" })).await;
+    assert_eq!(call.state(), "failed");
+    assert!(call.model_text().contains("stands in a header"), "{}", call.model_text());
 }

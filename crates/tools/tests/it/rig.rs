@@ -24,7 +24,14 @@ pub fn words(words: &[&str]) -> Invocation {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let call = format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let words = words.iter().map(Into::into).collect();
-    Invocation { call, words, env: Vec::new(), cwd: std::env::temp_dir(), stdin: Vec::new() }
+    Invocation {
+        call,
+        words,
+        program_file: None,
+        env: Vec::new(),
+        cwd: std::env::temp_dir(),
+        stdin: Vec::new(),
+    }
 }
 
 pub async fn start(invocation: Invocation) -> RunningCommand {

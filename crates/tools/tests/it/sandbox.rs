@@ -1,5 +1,6 @@
 //! Commands in a sandbox: what they can do, what is recorded, and what they cannot reach.
 
+mod outputs;
 mod probes;
 mod running;
 
@@ -10,6 +11,9 @@ use windlass::store::memory::MemoryStore;
 use windlass::{Args, BatchRequest, CallRequest, Config, Runtime};
 use windlass_tools::RunCommand;
 use windlass_tools::sandbox::{Sandbox, SandboxBackend, SandboxProfile};
+
+/// The folder for the data folders of tests, for a user who cannot write to the usual one.
+pub const PLACE: &str = "WINDLASS_TEST_SANDBOX_PLACE";
 
 /// A runtime whose commands run in a sandbox, with a data folder of its own.
 pub struct SandboxStage {
@@ -29,7 +33,8 @@ impl SandboxStage {
     /// A runtime without tools.
     pub fn empty() -> SandboxStage {
         // Not in /tmp, which the sandbox replaces: data folders are elsewhere.
-        let guard = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let place = std::env::var_os(PLACE).map_or(PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
+        let guard = tempfile::tempdir_in(place).expect("a folder");
         let data = guard.path().join("data");
         std::fs::create_dir(&data).expect("a data folder");
         let files = Some(data.join("files"));

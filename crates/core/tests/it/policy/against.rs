@@ -1,6 +1,6 @@
 //! The compiled policy against the second evaluator, and any JSON against the parser.
 
-use super::{Case, judge, naive, policy};
+use super::{Case, judge, policy, second};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
@@ -157,7 +157,7 @@ proptest! {
         let judgement = judge(&compiled, &case);
         let mut by: Vec<String> = judgement.by.iter().map(ToString::to_string).collect();
         by.sort();
-        prop_assert_eq!((judgement.ruling, by), naive::ruling(&rules, &case));
+        prop_assert_eq!((judgement.ruling, by), second::ruling(&rules, &case));
         let explained = compiled.explain(&case.tool(), &case.call());
         let matched = explained.iter().filter(|report| report.matched && report.ruling == judgement.ruling).count();
         let decided = judgement.by.iter().filter(|by| by.to_string().starts_with("rule ")).count();

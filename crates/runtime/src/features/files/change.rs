@@ -2,12 +2,13 @@
 
 use super::SessionFiles;
 use super::tree;
-use super::walk::{MissingFolder, UNFINISHED, failed, refused};
+use super::unfinished;
+use super::walk::{MissingFolder, failed, refused};
 use crate::api::content::{ContentHash, FileExpectation};
 use crate::api::data_error::FileError;
 use crate::api::error::{Lost, SessionError};
 use crate::api::locks::{LockGuard, LockRank, OrderedMutex};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{self, AtFlags, FileType, Mode, Stat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -72,8 +73,9 @@ impl SessionFiles {
         let (folder, name) = self.folder_of(path, &parts, MissingFolder::Made)?;
         // Before its content is written, which may take long.
         self.check(path, &folder, name, expected)?;
-        let unfinished = unfinished(path)?;
-        let written = self.write_new(&folder, &unfinished, name, bytes);
+        let (file, unfinished) =
+            unfinished::create(&folder, name, self.root.file_mode()).map_err(|error| failed(path, error))?;
+        let written = write_all(&file, &folder, name, bytes);
         let written = written.map_err(|error| failed(path, error)).and_then(|()| {
             let _alone = self.alone(path);
             let is_new = self.check(path, &folder, name, expected)?.is_none();
@@ -100,7 +102,7 @@ impl SessionFiles {
         let gone = || SessionError::from(Lost::Removed);
         let _open = self.gate.enter().ok_or_else(gone)?;
         let (folder, name) = self.folder_of(path, &parts, MissingFolder::Made)?;
-        match fs::mkdirat(&folder, name, Mode::RWXU) {
+        match fs::mkdirat(&folder, name, self.root.folder_mode()) {
             Ok(()) => fs::fsync(&folder).map(|()| true).map_err(|error| failed(path, error)),
             Err(Errno::EXIST) => match stat(&folder, name) {
                 Ok(Some(stat)) if FileType::from_raw_mode(stat.st_mode).is_dir() => Ok(false),
@@ -131,7 +133,7 @@ impl SessionFiles {
             Err(Errno::ISDIR | Errno::PERM) => fs::unlinkat(&folder, name, AtFlags::REMOVEDIR),
             removed => removed,
         };
-        match removed {
+        match removed.and_then(|()| fs::fsync(&folder)) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
             Err(Errno::NOTEMPTY | Errno::EXIST) => Err(FileError::NotEmpty { path: path.to_string() }),
@@ -150,7 +152,8 @@ impl SessionFiles {
         if stat(&folder, name).map_err(|error| failed(path, error))?.is_none() {
             return Ok(false);
         }
-        tree::remove(&folder, name).map(|()| true).map_err(|error| failed(path, error))
+        let removed = tree::remove(&folder, name).and_then(|()| fs::fsync(&folder));
+        removed.map(|()| true).map_err(|error| failed(path, error))
     }
 
     /// Removes all files of the session, and its folder. A folder that the session was opened with is not removed.
@@ -199,20 +202,18 @@ impl SessionFiles {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(place);
         self.changes.0[hash as usize % ChangeLocks::COUNT].lock()
     }
+}
 
-    /// Writes a file that nobody sees yet, with the permissions of the file it replaces.
-    fn write_new(&self, folder: &OwnedFd, unfinished: &str, name: &str, bytes: &[u8]) -> Result<(), Errno> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(fs::openat(folder, unfinished, flags, self.root.file_mode())?);
-        let io = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        if let Some(old) = stat(folder, name)?
-            && FileType::from_raw_mode(old.st_mode).is_file()
-        {
-            fs::fchmod(&file, Mode::from_raw_mode(old.st_mode & RIGHTS))?;
-        }
-        file.write_all(bytes).map_err(io)?;
-        file.sync_all().map_err(io)
+/// Writes a file that nobody sees yet, with the permissions of the file it replaces.
+fn write_all(mut file: &File, folder: &OwnedFd, name: &str, bytes: &[u8]) -> Result<(), Errno> {
+    let io = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+    if let Some(old) = stat(folder, name)?
+        && FileType::from_raw_mode(old.st_mode).is_file()
+    {
+        fs::fchmod(file, Mode::from_raw_mode(old.st_mode & RIGHTS))?;
     }
+    file.write_all(bytes).map_err(io)?;
+    file.sync_all().map_err(io)
 }
 
 /// The entry of this name, if there is one.
@@ -222,14 +223,4 @@ fn stat(folder: &OwnedFd, name: &str) -> Result<Option<Stat>, Errno> {
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// A free name for a file that is being written.
-fn unfinished(path: &str) -> Result<String, FileError> {
-    let mut chance = [0; 8];
-    getrandom::fill(&mut chance).map_err(|error| FileError::Io {
-        path: path.to_string(),
-        source: std::io::Error::other(error.to_string()),
-    })?;
-    Ok(format!("{UNFINISHED}{:016x}", u64::from_le_bytes(chance)))
 }

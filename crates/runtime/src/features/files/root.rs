@@ -1,6 +1,6 @@
 //! The folder of a session's files: one of its own below the host's, or one that the session was opened with.
 
-use super::walk::{MissingFolder, enter, failed};
+use super::walk::{MissingFolder, failed};
 use crate::api::data_error::FileError;
 use crate::session::folders::{above, not_allowed};
 use crate::session::inner::Inner;
@@ -89,13 +89,21 @@ impl FilesRoot {
         }
     }
 
+    /// The mode of new folders, by the same rule.
+    pub(super) fn folder_mode(&self) -> Mode {
+        match self.is_own {
+            true => Mode::RWXU,
+            false => Mode::from_raw_mode(0o777),
+        }
+    }
+
     /// Opens the folder.
     pub(super) fn open(&self, path: &str, missing: MissingFolder) -> Result<OwnedFd, FileError> {
         // A folder that existed before the session is not made again.
         let missing = if self.is_own { missing } else { MissingFolder::Refused };
         let mut at = self.open_top(missing)?;
         for part in &self.below {
-            at = enter(&at, part, missing).map_err(|error| failed(path, error))?;
+            at = self.enter(&at, part, missing).map_err(|error| failed(path, error))?;
         }
         Ok(at)
     }
@@ -103,8 +111,12 @@ impl FilesRoot {
     /// Opens the folder above.
     pub(super) fn open_top(&self, missing: MissingFolder) -> Result<OwnedFd, FileError> {
         let shown = || self.top.display().to_string();
-        if missing == MissingFolder::Made {
-            std::fs::create_dir_all(&self.top).map_err(|source| FileError::Io { path: shown(), source })?;
+        if missing == MissingFolder::Made && !self.top.is_dir() {
+            let made = std::fs::create_dir_all(&self.top).and_then(|()| match self.top.parent() {
+                Some(parent) if parent != Path::new("") => std::fs::File::open(parent)?.sync_all(),
+                _ => Ok(()),
+            });
+            made.map_err(|source| FileError::Io { path: shown(), source })?;
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         fs::open(&*self.top, flags, Mode::empty()).map_err(|error| failed(&shown(), error))

@@ -1,6 +1,7 @@
 //! The way to a file: the parts of a path, and the descriptors of the folders on it.
 
 use super::SessionFiles;
+use super::root::FilesRoot;
 use crate::api::data_error::FileError;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
@@ -62,24 +63,28 @@ impl SessionFiles {
     ) -> Result<OwnedFd, FileError> {
         let mut at = self.root.open(path, missing)?;
         for part in folders {
-            at = enter(&at, part, missing).map_err(|error| failed(path, error))?;
+            at = self.root.enter(&at, part, missing).map_err(|error| failed(path, error))?;
         }
         Ok(at)
     }
 }
 
-/// Opens a folder in a folder, which must not be a link.
-pub(super) fn enter(at: &OwnedFd, part: &str, missing: MissingFolder) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match fs::openat(at, part, flags, Mode::empty()) {
-        Err(Errno::NOENT) if missing == MissingFolder::Made => {
-            match fs::mkdirat(at, part, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(error),
+impl FilesRoot {
+    /// Opens a folder in a folder, which must not be a link.
+    pub(super) fn enter(&self, at: &OwnedFd, part: &str, missing: MissingFolder) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match fs::openat(at, part, flags, Mode::empty()) {
+            Err(Errno::NOENT) if missing == MissingFolder::Made => {
+                match fs::mkdirat(at, part, self.folder_mode()) {
+                    // A file in a folder that a power cut takes away would be gone with it.
+                    Ok(()) => fs::fsync(at)?,
+                    Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error),
+                }
+                fs::openat(at, part, flags, Mode::empty())
             }
-            fs::openat(at, part, flags, Mode::empty())
+            opened => opened,
         }
-        opened => opened,
     }
 }
 
@@ -90,10 +95,9 @@ pub(super) fn refused(path: &str, why: &str) -> FileError {
 pub(super) fn failed(path: &str, error: Errno) -> FileError {
     match error {
         Errno::NOENT => FileError::NotFound { path: path.to_string() },
-        Errno::LOOP | Errno::NOTDIR | Errno::MLINK => refused(
-            path,
-            "a part of it is a link or no folder; name what lies in the session's folder itself",
-        ),
+        Errno::LOOP | Errno::NOTDIR | Errno::MLINK => {
+            refused(path, "a part of it is a file or a link where a folder must be; links are not followed")
+        }
         error => FileError::Io { path: path.to_string(), source: error.into() },
     }
 }

@@ -4,16 +4,17 @@
 //! unless both are of one webhook, whose gate bounds it. The next time of a message is in the key of its row, so a session with many
 //! messages keeps one alarm in memory, and a restart continues where the rows are.
 
+use super::delivery::exchange;
 use super::gate::{WebhookGate, backoff_us};
 use super::kept::{self, KeptFailure, KeptWebhook, WebhookNews};
-use super::{WebhookState, body, post};
+use super::{DeliveryBody, WebhookState, body, post};
 use crate::api::error::{SessionError, chain};
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::inner::Inner;
 use crate::session::outgoing::{Outgoing, OutgoingPost, post_key, read_key};
 use crate::session::owner::Session;
 use crate::session::wheel::{Alarm, WakeTime, Wheel};
-use crate::tools::transport::{WebhookFuture, WebhookPost, WebhookReply};
+use crate::tools::transport::WebhookReply;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -25,8 +26,6 @@ use windlass_store::{RecordPage, Row, SessionRow, Space, Store, StoredRecord};
 const PAGE: u64 = 100;
 /// The pause after the store refused something.
 const AGAIN_US: u64 = 1_000_000;
-/// How much longer than it may a delivery is waited for: a transport keeps its times itself.
-const TRANSPORT_GRACE: Duration = Duration::from_secs(5);
 
 /// The deliveries of a process.
 pub(super) struct Courier {
@@ -444,23 +443,15 @@ async fn deliver_due(weak: &Weak<Inner>, route: &DeliveryRoute) -> Result<Option
             return Ok(None);
         };
         let body = body::of(&rt, &session, &due.event, &due.row).await?;
-        let sent: WebhookPost = post(&rt, &due.kept, &due.event, body);
+        let message = DeliveryBody { event: &due.event, body };
+        let signed = post(&rt, &route.hook, &due.kept, message);
         drop((rt, session));
-        let within = sent.within;
-        let said = match tokio::time::timeout(within + TRANSPORT_GRACE, answer(transport.post(sent))).await {
-            Ok(said) => said,
-            Err(_) => Err(format!("there was no answer within {} ms", within.as_millis())),
+        let said = match signed {
+            Ok(sent) => exchange(&*transport, sent).await,
+            Err(error) => Err(error.to_string()),
         };
         let Some(rt) = weak.upgrade() else { return Ok(None) };
         settle(&rt, route, &gate, *due, said).await?;
-    }
-}
-
-/// The answer to a delivery; a panic of the transport is an error.
-pub(super) async fn answer(sending: WebhookFuture) -> Result<WebhookReply, String> {
-    match tokio::spawn(sending).await {
-        Ok(said) => said,
-        Err(_) => Err("the transport of webhooks panicked".to_string()),
     }
 }
 

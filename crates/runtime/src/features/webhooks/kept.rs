@@ -2,7 +2,9 @@
 
 use super::{Webhook, WebhookError, WebhookFailure, WebhookState};
 use crate::api::error::SessionError;
+use crate::api::secret::{SecretError, SecretKey};
 use crate::session::outgoing::{Subscription, WebhookKind};
+use crate::session::vault::seal;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use windlass_core::time::Timestamp;
@@ -26,8 +28,8 @@ pub(super) struct KeptWebhook {
     /// The reason of its state, if it is not enabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
-    /// The key of its signatures. It must be readable to sign, so unlike a token it is not kept as a hash.
-    pub(super) signing_secret: String,
+    /// The key of its signatures, encrypted. It must be readable to sign, so unlike a token it is not kept as a hash.
+    pub(super) sealed_secret: String,
     pub(super) created_us: i64,
     pub(super) created_by: String,
     #[serde(default)]
@@ -70,7 +72,28 @@ impl WebhookNews {
     }
 }
 
+/// The key of a webhook's signatures as it is stored.
+pub(super) fn sealed_secret(key: &SecretKey, id: &str, secret: &str) -> Result<String, SecretError> {
+    seal::seal_text(key, &place(id), secret).ok_or_else(|| SecretError::Key {
+        what: "the machine gives no random numbers, so nothing can be encrypted".to_string(),
+    })
+}
+
+/// The place for which the key of a webhook's signatures is sealed.
+fn place(id: &str) -> Vec<u8> {
+    format!("webhook {id}").into_bytes()
+}
+
 impl KeptWebhook {
+    /// The key of its signatures.
+    pub(super) fn signing_secret(&self, key: &SecretKey, id: &str) -> Result<String, SecretError> {
+        seal::open_text(key, &place(id), &self.sealed_secret).ok_or_else(|| SecretError::Key {
+            what: format!(
+                "the secret of the webhook {id:?} was not encrypted with this key; restore the key, or remove the webhook and add it again"
+            ),
+        })
+    }
+
     /// Counts deliveries.
     pub(super) fn count(&mut self, news: &WebhookNews) {
         self.delivered += news.delivered;

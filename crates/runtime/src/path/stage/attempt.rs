@@ -20,6 +20,7 @@ use crate::session::gate::Gate;
 use crate::session::held::{Acceptance, Held};
 use crate::session::log::{AttemptLog, Stream};
 use crate::session::patience;
+use crate::session::permission::ApprovedContent;
 use crate::session::signal::{AttemptSignal, Began};
 use crate::session::still;
 use crate::session::turns::Turns;
@@ -128,11 +129,12 @@ pub(crate) async fn run(
     if is_recorded && begins != Begins::Resumed && !held.is_permitted(tool) {
         return withhold(held, attempt);
     }
+    let approved = held.permit.use_approval();
     let args = arguments(held);
     let began_us = begin_clock(held, began_us);
     let began = Began { attempt, at_us: began_us, is_recorded };
     moment!("at.start");
-    let frame = AttemptFrame::new(held, began, begins == Begins::Redriven);
+    let frame = AttemptFrame { approved, ..AttemptFrame::new(held, began, begins == Begins::Redriven) };
     let signal = frame.signal.clone();
     if tool.spec.flags.background {
         Box::pin(keep_log(held, &signal, attempt)).await?;
@@ -312,13 +314,15 @@ pub(crate) struct AttemptFrame {
     /// When it began, by the clock that never jumps.
     pub(crate) began_us: u64,
     pub(crate) signal: Arc<AttemptSignal>,
+    /// The tool's hold on the content that a person approved for it.
+    pub(crate) approved: Option<ApprovedContent>,
 }
 
 impl AttemptFrame {
     fn new(held: &mut Held, began: Began, redrive: bool) -> AttemptFrame {
         let may_detach = may_detach(held);
         let signal = AttemptSignal::anew(held.spare.signal.take(), began, may_detach);
-        AttemptFrame { attempt: began.attempt, redrive, began_us: began.at_us, signal }
+        AttemptFrame { attempt: began.attempt, redrive, began_us: began.at_us, signal, approved: None }
     }
 }
 
@@ -568,6 +572,7 @@ pub(crate) fn context(held: &Held, frame: AttemptFrame) -> Cx {
         wheel: held.on.rt.wheel.clone(),
         hold: Arc::downgrade(&held.on),
         made: held.call.made.clone(),
+        approved: frame.approved,
         kinds: held.tool.as_ref().and_then(|tool| tool.kinds.clone()),
         is_put_aside: held.call.class() == Some(EffectClass::Stepped),
         inline_end: held.latest_end(frame.began_us, &rules),

@@ -1,7 +1,7 @@
 //! Ask the policy whether a call may run, and a person where the policy says so.
 
 use crate::api::error::{Lost, SessionError, chain};
-use crate::api::polling::caught;
+use crate::api::polling::{caught, polled};
 use crate::path::background;
 use crate::path::grants;
 use crate::path::stage::attempt;
@@ -13,10 +13,13 @@ use crate::session::grants::GrantUnread;
 use crate::session::held::Held;
 use crate::session::outgoing::WebhookKind;
 use crate::session::parking;
-use crate::session::permission::{AskedCall, HeldPermit, PendingAsk, SessionPermission, source_of};
+use crate::session::permission::{
+    ApprovedStart, AskedCall, HeldPermit, PendingAsk, SessionPermission, source_of,
+};
 use crate::session::policy::CurrentPolicy;
 use crate::session::turns::Turns;
 use crate::tools::registry::Registered;
+use crate::tools::tool::{BoundContent, PrepareCx};
 use serde_json::Value;
 use std::sync::Arc;
 use windlass_args::canonical;
@@ -61,13 +64,13 @@ async fn judge(held: &mut Held, tool: &Arc<Registered>) -> Result<(), Lost> {
     };
     held.parsed = Some(Ok(args));
     match found {
-        Ok(PolicyFinding::Allowed(judged)) => {
+        Ok(PolicyFinding::Allowed(judged, approved)) => {
             // One that waited for an approval goes on because of this.
             let waits = matches!(held.call.state, State::AwaitingApproval { .. });
             if waits || (!judged.by.is_empty() && !is_known(held, &judged)) {
                 held.note(Fact::Judged(Box::new(judged)))?;
             }
-            held.permit = HeldPermit::judged(Permit::Granted, stamp);
+            held.permit = HeldPermit::judged(Permit::Granted, stamp).approving(approved);
             Ok(())
         }
         Ok(PolicyFinding::Denied(judged)) => {
@@ -96,7 +99,8 @@ fn go_on_waiting(held: &mut Held) {
 
 /// The finding of the policy about a call.
 enum PolicyFinding {
-    Allowed(JudgedCall),
+    /// It may run, maybe because a person approved exactly this start.
+    Allowed(JudgedCall, Option<Box<ApprovedStart>>),
     Denied(JudgedCall),
     Asks(Box<PendingAsk>),
 }
@@ -155,28 +159,37 @@ async fn find(
         reason: judgement.reason.as_deref().map(Into::into),
     };
     match judgement.ruling {
-        Ruling::Allow => return Ok(PolicyFinding::Allowed(judged(true))),
+        Ruling::Allow => return Ok(PolicyFinding::Allowed(judged(true), None)),
         Ruling::Deny => return Ok(PolicyFinding::Denied(judged(false))),
         Ruling::Ask => {}
     }
-    let frame = frame(held, tool, &judgement).await.map_err(Unjudged::Refused)?;
-    let digest = digest(held, &frame, args);
+    let bound = bound(held, tool, args).await.map_err(Unjudged::Refused)?;
+    let frame = frame(held, tool, &judgement, &bound);
+    let digest = digest(held, &frame, args, &bound);
     let is_own = judgement.four_eyes
         && held.call.approved_by().is_some_and(|by| Some(&**by) == principal)
         && !windlass_core::mutant::breaks("two-eyes");
     if held.call.covers(&digest, &frame) && !is_own {
         let by = Vec::new();
-        return Ok(PolicyFinding::Allowed(JudgedCall { by, ..judged(true) }));
+        let approved = ApprovedStart { tool: tool.clone(), content: bound.held };
+        return Ok(PolicyFinding::Allowed(JudgedCall { by, ..judged(true) }, Some(Box::new(approved))));
     }
     // A remembered answer is about calls of the session's own tools.
     let by_session = held.call.opened.grant.is_none();
     let asked =
         AskedCall { principal, contract: &tool.contract, judgement: &judgement, args, now: held.now() };
+    let remembered = session.remembered_stamp();
     if by_session && let Some(id) = session.remembered_for(&held.on.rt, &asked).await.map_err(unread)? {
         let by = vec![format!("remembered {id}").into()];
-        return Ok(PolicyFinding::Allowed(JudgedCall { by, ..judged(true) }));
+        return Ok(PolicyFinding::Allowed(JudgedCall { by, ..judged(true) }, None));
     }
-    Ok(PolicyFinding::Asks(Box::new(PendingAsk { digest, frame, policy: policy.version, judgement })))
+    Ok(PolicyFinding::Asks(Box::new(PendingAsk {
+        digest,
+        frame,
+        policy: policy.version,
+        judgement,
+        remembered,
+    })))
 }
 
 /// Whether the record says so already.
@@ -185,21 +198,31 @@ fn is_known(held: &Held, judged: &JudgedCall) -> bool {
 }
 
 /// The digest of everything that an approval of the call covers. It is keyed, so that nobody can guess arguments by it.
-fn digest(held: &Held, frame: &Digest, args: &Value) -> Digest {
+fn digest(held: &Held, frame: &Digest, args: &Value, bound: &BoundContent) -> Digest {
     let mut hasher = content_hasher(held.on.rt.store.secret());
     hasher.update(b"approved arguments");
     hasher.update(&frame.0);
+    hasher.update(&(bound.of_args.len() as u64).to_le_bytes());
+    hasher.update(&bound.of_args);
     hasher.update(canonical::text(args).as_bytes());
     Digest(*hasher.finalize().as_bytes())
 }
 
+/// The content that an approval covers beside the arguments.
+async fn bound(held: &Held, tool: &Registered, args: &Value) -> Result<BoundContent, Box<Failure>> {
+    let panicked = |panic| Box::new(result::internal(held, Code::ToolPanicked, panic));
+    let cx = PrepareCx { at: held.place() };
+    match caught(|| tool.tool.bound(args, &cx)).map_err(panicked)? {
+        Some(bound) => {
+            let said = polled(bound).await.map_err(panicked)?;
+            said.map_err(|error| Box::new(result::failure(held, error)))
+        }
+        None => Ok(BoundContent::default()),
+    }
+}
+
 /// The digest of all of that but the arguments.
-async fn frame(held: &Held, tool: &Arc<Registered>, judgement: &Judgement) -> Result<Digest, Box<Failure>> {
-    let bound = match caught(|| tool.tool.bound()) {
-        Ok(Some(bound)) => bound.await.map_err(|error| Box::new(result::failure(held, error)))?,
-        Ok(None) => Vec::new(),
-        Err(panic) => return Err(Box::new(result::internal(held, Code::ToolPanicked, panic))),
-    };
+fn frame(held: &Held, tool: &Registered, judgement: &Judgement, bound: &BoundContent) -> Digest {
     let mut hasher = content_hasher(held.on.rt.store.secret());
     let mut field = |bytes: &[u8]| {
         hasher.update(&(bytes.len() as u64).to_le_bytes());
@@ -213,12 +236,12 @@ async fn frame(held: &Held, tool: &Arc<Registered>, judgement: &Judgement) -> Re
     for by in &judgement.by {
         field(source_of(by).as_bytes());
     }
-    field(&bound);
+    field(&bound.fixed);
     if let Some(grant) = &held.call.opened.grant {
         field(b"grant");
         field(&grant.0);
     }
-    Ok(Digest(*hasher.finalize().as_bytes()))
+    Digest(*hasher.finalize().as_bytes())
 }
 
 /// Records that a person is asked, and parks the call until they have answered. It is returned if it must be judged first.
@@ -231,7 +254,7 @@ pub(crate) async fn ask(mut held: Box<Held>) -> Result<Option<Box<Held>>, Lost> 
     let stamp = rt.policy.stamp();
     // Before it is recorded that it waits: whoever comes after it must find it in its place.
     Turns::release_room(&mut held, rt.clock.elapsed_us());
-    let PendingAsk { digest, frame, policy, judgement } = *ask;
+    let PendingAsk { digest, frame, policy, judgement, remembered } = *ask;
     let length_us = judgement.expires_ms.unwrap_or(rt.limits.approval_ms).saturating_mul(1_000);
     let wake_at = Timestamp(held.now().0.saturating_add(i64::try_from(length_us).unwrap_or(i64::MAX)));
     let parked = Parked { reason: Reason::Approval, wake_at, length_us };
@@ -257,8 +280,8 @@ pub(crate) async fn ask(mut held: Box<Held>) -> Result<Option<Box<Held>>, Lost> 
     held.commit().await?;
     let (id, session) = (held.id, held.on.session.clone());
     parking::until(held, parked);
-    // A policy that came before it was parked did not find it.
-    if rt.policy.stamp() != stamp {
+    // A policy or a remembered answer that came before it was parked did not find it.
+    if rt.policy.stamp() != stamp || session.remembered_stamp() != remembered {
         session.wake(&rt, id);
     }
     Ok(None)

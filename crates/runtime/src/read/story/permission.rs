@@ -4,6 +4,7 @@ use super::shorten;
 use crate::api::answer::wall_time;
 use std::sync::Arc;
 use windlass_core::call::{ApprovalAnswer, ApprovalAnswered, ApprovalAsked, JudgedCall};
+use windlass_core::policy::DecidedBy;
 use windlass_core::redact::SecretNames;
 
 /// A call was judged.
@@ -44,11 +45,20 @@ pub(super) fn answered(fact: &ApprovalAnswered, names: &SecretNames) -> String {
 
 /// The names of rules, as a phrase.
 pub(crate) fn rule_names(names: &[Arc<str>]) -> String {
-    let quoted: Vec<String> = names.iter().map(|name| format!("{:?}", shorten(name))).collect();
-    match quoted.len() {
-        0 => "the default".to_string(),
-        1 => format!("the rule {}", quoted[0]),
-        _ => format!("the rules {}", quoted.join(", ")),
+    let by_tool = DecidedBy::Tool.to_string();
+    let is_rule = |name: &&Arc<str>| ***name != *by_tool;
+    let quoted: Vec<String> =
+        names.iter().filter(is_rule).map(|name| format!("{:?}", shorten(name))).collect();
+    let rules = match quoted.len() {
+        0 => None,
+        1 => Some(format!("the rule {}", quoted[0])),
+        _ => Some(format!("the rules {}", quoted.join(", "))),
+    };
+    match (rules, quoted.len() < names.len()) {
+        (Some(rules), true) => format!("{rules} and the tool itself"),
+        (Some(rules), false) => rules,
+        (None, true) => "the tool itself".to_string(),
+        (None, false) => "the default".to_string(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Held;
 use crate::api::error::Lost;
+use crate::session::adopting;
 use crate::session::permission::{HeldPermit, Remembered};
 use windlass_core::ask::Decide;
 use windlass_core::call::{ApprovalAnswer, ApprovalAnswered, Fact};
@@ -43,6 +44,7 @@ impl Held {
         let (id, value) = (remembered.id.clone(), text.as_bytes().into());
         self.rows.push(Row::Put { space: Space::Remembered, key: id.clone(), value });
         self.on.session.remember(remembered);
+        adopting::judge_again_soon(&self.on.rt, &self.on.session);
         Some(id.into())
     }
 }

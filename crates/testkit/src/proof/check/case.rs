@@ -1,6 +1,6 @@
 //! One call in all three histories: what its class promises.
 
-use super::{Histories, inside, nested, shifting, waits};
+use super::{Histories, approvals, inside, nested, shifting, waits};
 use crate::proof::client::is_open;
 use crate::proof::history::{BatchReply, CallHistory, WorkerReplies};
 use crate::proof::kind::{Class, EffectWitness};
@@ -60,6 +60,7 @@ impl Case<'_> {
         }
         waits::problems(self, histories, &mut problems);
         nested::problems(self, &mut problems);
+        approvals::problems(self, histories, &mut problems);
         problems
     }
 
@@ -130,6 +131,7 @@ impl Case<'_> {
             }
             ("failed", "tool_failed") => self.may_fail(),
             ("failed", "tool_panicked") => self.plan.then == Then::Panic,
+            ("denied", _) => approvals::may_be_denied(self),
             ("failed", "connection_declined") => self.plan.connects == Connects::Declined,
             ("failed", "did_not_happen") => {
                 past.reconciled.last() == Some(&"did not happen")
@@ -229,7 +231,13 @@ impl Case<'_> {
         let cancelled = recorded.state() == "cancelled" || recorded.is_resolved();
         let left = u32::from(past.put_aside && cancelled);
         let unconnected = past.unconnected_in.len() as u32;
-        let ended = past.returned + past.stopped + past.stopped_in_time + past.lost + unconnected + left;
+        let ended = past.returned
+            + past.stopped
+            + past.stopped_in_time
+            + past.lost
+            + past.withheld
+            + unconnected
+            + left;
         if ended != recorded.attempts || recorded.started.len() != recorded.attempts as usize {
             let started = recorded.started.len();
             problems.push(format!("retry: {started} attempts started, and {ended} came to an end"));
@@ -243,7 +251,8 @@ impl Case<'_> {
                 problems.push(format!("cancel: asked at entry {asked}, and started at entry {started}"));
             }
         }
-        let never_started = self.class() == Class::Missing || past.cancel_asked.is_some();
+        let denied = recorded.state() == "denied";
+        let never_started = self.class() == Class::Missing || past.cancel_asked.is_some() || denied;
         if recorded.attempts == 0 && !never_started || self.class() == Class::Missing && recorded.attempts > 0
         {
             problems.push(format!("R2: it has {} attempts", recorded.attempts));
@@ -259,7 +268,8 @@ impl Case<'_> {
 
     /// The ledger's observations have its own key, class and arguments, and its receipt is one of its own.
     fn effects_are_its_own(&self, problems: &mut Vec<String>) {
-        let Case { plan, recorded, effects, .. } = self;
+        let Case { recorded, effects, .. } = self;
+        let approved = hash(&approvals::approved_args(self));
         for effect in effects {
             let own = match self.class() {
                 Class::Stepped => inside::kind(self, effect),
@@ -273,7 +283,7 @@ impl Case<'_> {
             if own.is_none() {
                 problems.push(format!("R3: line {} came under another key", effect.number));
             }
-            if own.is_some_and(|kind| effect.kind != kind) || effect.hash != hash(&plan.args()) {
+            if own.is_some_and(|kind| effect.kind != kind) || effect.hash != approved {
                 problems.push(format!("R3: line {} came with another class or arguments", effect.number));
             }
             if self.class() != Class::Read && recorded.answer["call"] != effect.handle.as_str() {

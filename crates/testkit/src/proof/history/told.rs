@@ -46,6 +46,12 @@ pub struct WorkerReplies {
     pub contexts: Vec<Value>,
     /// The named events that it fulfilled, and was told that this is durable.
     pub fulfilled: Vec<Value>,
+    /// The answers to questions about calls that it was about to give, and those that it was told are durable.
+    pub deciding: Vec<Value>,
+    /// See above.
+    pub decided: Vec<Value>,
+    /// The versions of the policy, as it saw them at its end.
+    pub policies: Vec<Value>,
     /// Whether it was killed.
     pub died: bool,
 }
@@ -194,7 +200,13 @@ impl WorkerReplies {
             self.connected.push((text(&connected["call"]), connected["made"] == true));
             return true;
         }
-        for (name, said) in [("context", &mut self.contexts), ("fulfilled", &mut self.fulfilled)] {
+        for (name, said) in [
+            ("context", &mut self.contexts),
+            ("fulfilled", &mut self.fulfilled),
+            ("deciding", &mut self.deciding),
+            ("decided", &mut self.decided),
+            ("policies", &mut self.policies),
+        ] {
             if let Some(line) = line.get(name) {
                 said.push(line.clone());
                 return true;

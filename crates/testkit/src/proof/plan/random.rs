@@ -1,8 +1,8 @@
 //! Plans from a seed.
 
 use super::{
-    BatchPlan, CallPlan, CancelPlan, CancelTime, Connects, FirstReply, InsidePlan, Nested, ProofPlan, Says,
-    SessionPlan, Then,
+    BatchPlan, CallPlan, CancelPlan, CancelTime, Connects, FirstReply, InsidePlan, Nested, PlannedAnswer,
+    ProofPlan, Says, SessionPlan, Then,
 };
 use crate::chance::Chance;
 use crate::proof::kind::{CallKind, Class};
@@ -166,7 +166,8 @@ pub(super) fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
         2 if kind.has_code() => Connects::Declined,
         _ => Connects::Nothing,
     };
-    CallPlan { id, kind, order, then, says, long, inside, connects, nested, task: None }
+    let answer = PlannedAnswer::Unruled;
+    CallPlan { id, kind, order, then, says, long, inside, connects, nested, task: None, answer }
 }
 
 /// The nested calls of the call of this id.

@@ -17,7 +17,7 @@ pub(super) async fn line(cx: &Cx, artifact: Handle, line: u64) -> Result<u64, To
     while passed < line {
         let piece = next_piece(cx, artifact, at).await?;
         if piece.is_empty() {
-            let message = format!("the artifact has {passed} lines, so there is no line {line}");
+            let message = format!("there is no line {line}: the artifact ends with line {passed}");
             return Err(ToolError::new(message));
         }
         let mut ends = piece.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(place, _)| place);

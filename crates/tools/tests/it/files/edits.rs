@@ -43,7 +43,8 @@ async fn a_stale_edit_is_refused_and_says_what_has_changed() {
     // Of a content that was never seen nobody can say more.
     let unseen = rig.call("edit_file", edit(&json!("0".repeat(32)))).await.error();
     assert!(
-        unseen.contains("read_file shows it") && unseen.contains("old_text is not in the file"),
+        unseen.contains("read the file again and edit with the new hash")
+            && unseen.contains("old_text is not in the file"),
         "{unseen}"
     );
     assert_eq!(

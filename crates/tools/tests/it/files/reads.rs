@@ -17,7 +17,7 @@ async fn text_is_numbered_and_says_how_to_read_on() {
     let last = rig.call("read_file", json!({ "path": "a.txt", "offset": -1 })).await;
     assert!(last.text().ends_with("     3\tthree\n"));
     let none = rig.value("read_file", json!({ "path": "a.txt", "offset": 9 })).await;
-    assert_eq!(none["note"], "there is no such line");
+    assert_eq!(none["note"], "there is no such line: the file has 3");
     rig.put("empty", "");
     assert_eq!(rig.value("read_file", json!({ "path": "empty" })).await["note"], "the file is empty");
     let missing = rig.call("read_file", json!({ "path": "a.tx" })).await;
@@ -107,7 +107,10 @@ async fn an_artifact_is_read_by_bytes_lines_search_and_pointer() {
     let line = rig.value("read_artifact", json!({ "artifact": id, "line": 1, "limit": 12 })).await;
     assert_eq!(line["text"], r#"{"echoed":"{"#);
     assert!(
-        rig.call("read_artifact", json!({ "artifact": id, "line": 2 })).await.error().contains("1 lines")
+        rig.call("read_artifact", json!({ "artifact": id, "line": 2 }))
+            .await
+            .error()
+            .contains("ends with line 1")
     );
     let both = json!({ "artifact": id, "line": 1, "search": "x" });
     assert!(rig.call("read_artifact", both).await.error().contains("one of"));

@@ -39,7 +39,7 @@ async fn lines_are_found_by_pattern_folder_and_glob() {
     let none = rig.value("grep_files", json!({ "pattern": "nothing" })).await;
     assert!(none["note"].as_str().unwrap().contains("all: true"), "{none}");
     let bad = rig.call("grep_files", json!({ "pattern": "(" })).await.error();
-    assert!(bad.contains("no regular expression"), "{bad}");
+    assert!(bad.contains("not a regular expression"), "{bad}");
     assert!(
         rig.call("grep_files", json!({ "pattern": "x", "path": "sr" }))
             .await

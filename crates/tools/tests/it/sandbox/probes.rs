@@ -1,7 +1,7 @@
 //! Probes: attempts to get out of the sandbox, to reach other processes or the network, or to use too much. None may succeed in
 //! any sandbox, and each is shown to succeed without one.
 
-use super::{SandboxStage, backends};
+use super::{PLACE, SandboxStage, backends};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use windlass_tools::sandbox::SandboxProfile;
 
@@ -32,8 +32,9 @@ def ino(fd):
     except OSError: return None
 ";
 
-/// So many probes must be effective without a sandbox when root runs them.
+/// So many probes must be effective without a sandbox: when root runs them, and when an ordinary user does.
 const EFFECTIVE_MIN: usize = 100;
+const ORDINARY_EFFECTIVE_MIN: usize = 60;
 
 fn probes() -> Vec<(&'static str, &'static str)> {
     let pieces = PROBES.split("\n### ").skip(1);
@@ -216,6 +217,65 @@ async fn no_probe_gets_out_of_any_sandbox() {
     }
 }
 
+/// A user without privileges, as `nobody` is on most systems.
+const ORDINARY: u32 = 65_534;
+
+/// The probes once more, run by an ordinary user. Root has to be there to become one.
+#[test]
+fn no_probe_of_an_ordinary_user_gets_out_either() {
+    if let Some(why) = cannot_probe().or_else(cannot_be_ordinary) {
+        return eprintln!("SKIPPED: {why}");
+    }
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    std::os::unix::fs::chown(place.path(), Some(ORDINARY), Some(ORDINARY)).expect("given away");
+    for (name, needed) in [
+        ("sandbox::probes::no_probe_gets_out_of_any_sandbox", "1 passed"),
+        ("sandbox::probes::every_probe_gets_through_without_a_sandbox", "effective without a sandbox"),
+    ] {
+        let test = std::env::current_exe().expect("this test");
+        let args = [name, "--exact", "--nocapture"];
+        let output = as_ordinary(&test).args(args).env(PLACE, place.path()).output().expect("setpriv runs");
+        let told = [output.stdout, output.stderr].concat();
+        let told = String::from_utf8_lossy(&told);
+        assert!(output.status.success() && told.contains(needed), "{name}:\n{told}");
+        let worth_saying = |line: &&str| line.contains("SKIPPED") || line.contains("are effective");
+        told.lines().filter(worth_saying).for_each(|line| eprintln!("as an ordinary user: {line}"));
+    }
+}
+
+/// A command that the ordinary user runs, without any privilege of root.
+fn as_ordinary(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    let user = ORDINARY.to_string();
+    command.args([
+        "--reuid",
+        &user,
+        "--regid",
+        &user,
+        "--clear-groups",
+        "--bounding-set=-all",
+        "--inh-caps=-all",
+    ]);
+    command.arg(program);
+    command
+}
+
+/// Why the probes cannot be run as another user.
+fn cannot_be_ordinary() -> Option<&'static str> {
+    if !rustix::process::getuid().is_root() {
+        return Some("only root becomes another user; the other tests ran as an ordinary one");
+    }
+    if !as_ordinary(Path::new("true")).status().is_ok_and(|status| status.success()) {
+        return Some("setpriv cannot become an ordinary user here");
+    }
+    let reads = |program: &Path| {
+        let listed = as_ordinary(program).arg("--list").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        listed.is_ok_and(|status| status.success())
+    };
+    let test = std::env::current_exe().ok()?;
+    (!reads(&test)).then_some("an ordinary user cannot reach the folder that the tests were built in")
+}
+
 #[tokio::test]
 async fn every_probe_gets_through_without_a_sandbox() {
     if let Some(why) = cannot_probe() {
@@ -231,7 +291,6 @@ async fn every_probe_gets_through_without_a_sandbox() {
         }
     }
     eprintln!("{effective} of {} probes are effective without a sandbox", probes().len());
-    if rustix::process::getuid().is_root() {
-        assert!(effective >= EFFECTIVE_MIN, "{effective}");
-    }
+    let is_root = rustix::process::getuid().is_root();
+    assert!(effective >= if is_root { EFFECTIVE_MIN } else { ORDINARY_EFFECTIVE_MIN }, "{effective}");
 }

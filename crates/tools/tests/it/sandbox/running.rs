@@ -1,7 +1,7 @@
 //! Commands in a sandbox that do what they should: results, records, limits of what the configuration allows.
 
 use super::{SandboxStage, backends};
-use crate::rig::{alive, in_time, launcher, wait_until};
+use crate::rig::{alive, in_time, launcher, launcher_of, signal, wait_until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -65,6 +65,43 @@ async fn a_read_only_command_changes_no_file() {
     }
 }
 
+/// The end of a command whose launcher is killed while it waits for the file `go`, and its attempts.
+async fn cut_off(backend: SandboxBackend, profile: SandboxProfile, read_only: bool) -> (Value, Value) {
+    let stage = SandboxStage::new(backend, profile);
+    stage.run("s", &["true"]).await;
+    let script = "until [ -e go ]; do sleep 0.01; done; echo done";
+    let args = json!({ "argv": ["sh", "-c", script], "read_only": read_only });
+    let call = CallRequest { tool: "run_command".into(), args: Args::Json(args), ..CallRequest::default() };
+    let batch = BatchRequest { calls: vec![call], ..BatchRequest::default() };
+    let waiting = stage.runtime.submit("s", batch).await.expect("submitted");
+    let handle = stage.runtime.live()[0].call.to_string();
+    // The launcher, and what it started.
+    wait_until("the command runs", || alive(&handle).len() > 1).await;
+    let first = launcher_of(&handle);
+    signal(first, rustix::process::Signal::KILL);
+    wait_until("it is over", || !alive(&handle).contains(&first)).await;
+    std::fs::write(stage.data.join("files/s/go"), "").expect("written");
+    let answer = in_time(waiting.settled()).await.expect("settled");
+    let mut shown = serde_json::to_value(answer.calls[0].view()).expect("shown");
+    wait_until("nothing of the call is left", || alive(&handle).is_empty()).await;
+    let stdout = shown["outcome"]["value"]["stdout"].take();
+    let how = if stdout.is_null() { shown["state"].take() } else { stdout };
+    (how, shown["attempts"].take())
+}
+
+#[tokio::test]
+async fn a_command_that_could_change_nothing_runs_again_after_a_crash() {
+    for backend in backends() {
+        let strict = SandboxProfile::default;
+        let again = (json!("done\n"), json!(2));
+        assert_eq!(cut_off(backend, strict(), true).await, again, "{backend}");
+        let unknown = (json!("unknown"), json!(1));
+        assert_eq!(cut_off(backend, strict(), false).await, unknown, "{backend}: it may have written");
+        let reaches = SandboxProfile { network: true, ..strict() };
+        assert_eq!(cut_off(backend, reaches, true).await, unknown, "{backend}: it may have sent something");
+    }
+}
+
 #[tokio::test]
 async fn a_program_that_cannot_be_started_is_told_and_nothing_happened() {
     for backend in backends() {
@@ -90,6 +127,25 @@ async fn a_program_that_cannot_be_started_is_told_and_nothing_happened() {
             let answer = stage.call("s", "run_command", args).await;
             assert_eq!(answer["outcome"]["failure"]["class"], "invalid_request", "{answer}");
         }
+    }
+}
+
+/// The program of a declared command lies where the operator put it, which is nothing for the model.
+#[tokio::test]
+async fn the_place_of_a_declared_program_is_for_operators() {
+    for backend in backends() {
+        let stage = SandboxStage::empty();
+        let missing = stage.data.join("nonesuch");
+        let words = CommandTemplate::new(&missing, &[], &BTreeSet::new());
+        stage.runtime.register(CommandTool { words, ..command("t", backend, &[]) }).expect("registered");
+        let answer = stage.call("s", "t", json!({})).await;
+        let failure = &answer["outcome"]["failure"];
+        assert_eq!(
+            (&failure["tool_code"], &failure["did_not_happen"]),
+            (&json!("not_started"), &json!(true))
+        );
+        assert!(failure["detail"].as_str().is_some_and(|detail| detail.contains("nonesuch")), "{answer}");
+        assert!(!answer["model"].to_string().contains("nonesuch"), "{backend}: {answer}");
     }
 }
 

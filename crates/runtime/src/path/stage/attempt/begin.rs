@@ -13,9 +13,8 @@ use windlass_core::ids::AttemptNo;
 /// Whether the attempt may begin under the policy as it is now, for which it may have waited; then what its result brings into
 /// its session is noted. Else the call is judged anew.
 pub(super) fn may_begin(held: &mut Held, tool: &Registered, start: Start) -> bool {
-    let is_judged = held.is_permitted(tool) || windlass_core::mutant::breaks("judged-once");
     let is_granted = |held: &mut Held| held.call.opened.grant.is_none() || grants::take_use(held);
-    if start.begins != Begins::Resumed && !(is_judged && is_granted(held)) {
+    if start.begins != Begins::Resumed && !(held.is_permitted(tool) && is_granted(held)) {
         held.permit = HeldPermit::unjudged();
         Turns::ran(held, held.on.rt.clock.elapsed_us());
         return false;

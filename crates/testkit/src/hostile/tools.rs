@@ -1,0 +1,89 @@
+//! The tools of a world: each tells the truth what it runs with, before it does anything else.
+
+use super::chances::{OUTER, schema};
+use super::truth::{SeenExecution, ToolTruth, Truth};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use windlass::tool::{BoundFuture, Claims};
+use windlass::{Cx, Deadlines, Flags, Limits, Output, Tool, ToolError, ToolFuture, ToolSpec};
+
+/// Longer than the time that passes in a world.
+const LONG_MS: u64 = 86_400_000;
+
+/// The truth, as tools and driver share it.
+#[derive(Clone, Default)]
+pub struct SharedTruth(Arc<Mutex<Truth>>);
+
+impl SharedTruth {
+    /// The truth now.
+    pub fn now(&self) -> MutexGuard<'_, Truth> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A tool of a world.
+pub struct HostileTool {
+    /// As it is registered.
+    pub truth: ToolTruth,
+    /// Who is told of its executions.
+    pub seen: SharedTruth,
+}
+
+impl Tool for HostileTool {
+    fn spec(&self) -> ToolSpec {
+        let ToolTruth { name, id, source, class, hints, approval, has_schema, version, .. } =
+            self.truth.clone();
+        ToolSpec {
+            name,
+            id,
+            source,
+            class: Some(class),
+            hints,
+            approval,
+            input_schema: has_schema.then(schema),
+            version: version.to_string(),
+            // Time passes by hours here, and nobody is late.
+            deadlines: Deadlines {
+                queue_ms: Some(LONG_MS),
+                attempt_ms: Some(LONG_MS),
+                silence_ms: Some(LONG_MS),
+                total_ms: Some(LONG_MS),
+            },
+            // In the driver's own thread: nothing comes between the last look at the policy and the execution.
+            flags: Flags { quick: true, ..Flags::default() },
+            ..ToolSpec::default()
+        }
+    }
+
+    fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        let (call, tool) = (cx.handle().to_string(), &self.truth);
+        let seen = SeenExecution { call: &call, session: cx.session(), turn: cx.turn(), tool, args: &args };
+        self.seen.now().executed(&seen);
+        Box::pin(async move {
+            if tool.name != OUTER {
+                return Ok(Output::from(args));
+            }
+            let inner = cx.call("inner", args["tool"].as_str().unwrap_or_default(), &args["args"]).await?;
+            Ok(json!({"inner": inner.state()}).into())
+        })
+    }
+
+    /// Calls with a lane wait for each other, all others for nobody.
+    fn claims(&self, args: &Value) -> Option<Result<Claims, ToolError>> {
+        let lane = args["lane"].as_u64().map(|lane| format!("write lane{lane}"));
+        let claims = Claims::parse(lane.as_deref(), &Limits::default().call());
+        Some(claims.map_err(|error| ToolError::internal(error.to_string())))
+    }
+
+    fn asks(&self, args: &Value) -> bool {
+        self.truth.asks(args)
+    }
+
+    fn bound(&self) -> Option<BoundFuture<'_>> {
+        let name = &self.truth.name;
+        self.truth.is_bound.then(|| {
+            let content = self.seen.now().bound.get(name).copied().unwrap_or_default();
+            Box::pin(async move { Ok(content.to_le_bytes().to_vec()) }) as BoundFuture<'_>
+        })
+    }
+}
