@@ -115,6 +115,7 @@ pub struct GrantNarrowing {
 
 /// A mistake in the terms of a grant or of a copy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GrantProblem {
     /// A condition on the arguments is invalid.
     #[error("the conditions on arguments are refused: {0}")]
@@ -168,6 +169,7 @@ pub enum GrantProblem {
 
 /// A reason why a call is not within the terms of its grant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GrantMismatch {
     /// It names another tool.
     #[error("the grant is for another tool; call the tool that the grant was issued for")]

@@ -175,7 +175,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
     #[test]
-    fn within_is_what_the_second_implementation_says((parent, copy) in pairs(), args in any_args(), now in 0_i64..5) {
+    fn within_is_what_the_second_implementation_says(pair in pairs(), args in any_args(), now in 0_i64..5) {
+        let (parent, copy) = pair;
         let (outer, inner) = (check(parent.clone()), check(copy.clone()));
         let is_within = inner.is_within(&outer);
         prop_assert_eq!(is_within, naive::is_within(&copy, &parent));

@@ -1,6 +1,7 @@
 //! Calls by grant: whether the grant admits the call, which tool it is for, and the use that the call takes.
 
 use crate::api::error::{Lost, SessionError};
+use crate::api::output::ToolError;
 use crate::path::background;
 use crate::path::stage::result;
 use crate::path::stage::settle;
@@ -38,7 +39,7 @@ pub(crate) async fn look_up(
         match session.grant(rt, id).await {
             Ok(Some(held)) => granted(rt, place, &opened.tool, &held).await.unwrap_or(MISSING),
             Ok(None) => MISSING,
-            Err(error) => ToolLookup::Unavailable(crate::ToolError::internal(error.to_string())),
+            Err(error) => ToolLookup::Unavailable(ToolError::internal(error.to_string())),
         }
     };
     // Boxed, as all that is rare, so that most calls need no room for it.

@@ -391,9 +391,9 @@ pub(crate) enum GrantUnread {
 
 impl From<SessionError> for GrantUnread {
     fn from(error: SessionError) -> GrantUnread {
-        match error {
-            SessionError::Lost(lost) => GrantUnread::Lost(lost),
-            error => GrantUnread::Store(format!("a grant cannot be read: {}", chain(&error))),
+        if let SessionError::Lost(lost) = error {
+            return GrantUnread::Lost(lost);
         }
+        GrantUnread::Store(format!("a grant cannot be read: {}", chain(&error)))
     }
 }
