@@ -422,6 +422,25 @@ async fn what_changed_after_it_was_approved_is_asked_for_again() {
     }
 }
 
+/// It waits for its turn behind a call that waits for a person when the rules allow it.
+#[tokio::test]
+async fn a_question_that_nobody_asks_any_more_is_not_listed_and_not_answered() {
+    for class in EffectClass::ALL {
+        let call = ApprovedCall::new(*class, &[("first", "first"), ("pay", "pay")]).await;
+        let asked = call.asked("pay").await;
+        let none = NewPolicy { rules: Vec::new(), by: "root".into(), version: None };
+        call.runtime.set_policy(none).await.unwrap();
+        waits_for(&call.runtime, "claim").await;
+        assert!(waiting(&call.runtime).await.iter().all(|waits| waits.call_id == "first"), "{class}");
+        let late = call.runtime.decide(&asked.id, &no(&asked, "no"), "ann").await.unwrap_err();
+        assert!(matches!(late, AskError::Over { .. }), "{class}: {late}");
+        let before = call.asked("first").await;
+        call.runtime.decide(&before.id, &yes(&before), "ann").await.unwrap();
+        assert_eq!(states(&call.submitted.settled().await.unwrap()), "first succeeded, pay succeeded");
+        assert_eq!(call.count.get(), 1, "{class}");
+    }
+}
+
 /// The same batch submitted again and the same answer given again, all at once: it runs once.
 #[tokio::test]
 async fn an_approval_is_used_once_however_often_it_is_given_and_asked_for() {

@@ -171,7 +171,8 @@ fn doubled(value: &Value) -> i128 {
 fn is_listed(text: &str, wanted: &Value) -> bool {
     match wanted {
         Value::Array(items) => items.iter().any(|item| is_listed(text, item)),
-        wanted => is_glob(self::text(wanted), text),
+        Value::String(glob) => is_glob(glob, text),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::chances::{OUTER, schema};
 use super::truth::{SeenExecution, ToolTruth, Truth};
 use serde_json::{Value, json};
+use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass::tool::{BoundContent, BoundFuture, Claims, PrepareCx};
 use windlass::{Cx, Deadlines, Flags, Limits, Output, Tool, ToolError, ToolFuture, ToolSpec};
@@ -57,7 +58,10 @@ impl Tool for HostileTool {
 
     fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
         let (call, tool) = (cx.handle().to_string(), &self.truth);
-        let seen = SeenExecution { call: &call, session: cx.session(), turn: cx.turn(), tool, args: &args };
+        // It runs the content that was approved, if it was: that is what a hold on it is for.
+        let bound = cx.approved::<u32>().map(|content| *content);
+        let (session, turn) = (cx.session(), cx.turn());
+        let seen = SeenExecution { call: &call, session, turn, tool, args: &args, bound };
         self.seen.now().executed(&seen);
         Box::pin(async move {
             if tool.name != OUTER {
@@ -79,12 +83,13 @@ impl Tool for HostileTool {
         self.truth.asks(args)
     }
 
-    fn bound<'a>(&'a self, _args: &'a Value, _cx: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
-        let name = &self.truth.name;
+    fn bound<'a>(&'a self, _: &'a Value, _: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
         self.truth.is_bound.then(|| {
-            let content = self.seen.now().bound.get(name).copied().unwrap_or_default();
-            let bound = BoundContent { fixed: content.to_le_bytes().to_vec(), ..BoundContent::default() };
-            Box::pin(async move { Ok(bound) }) as BoundFuture<'_>
+            let content = self.seen.now().bound.get(&self.truth.name).copied().unwrap_or_default();
+            let (fixed, held): (_, Arc<dyn Any + Send + Sync>) =
+                (content.to_le_bytes().to_vec(), Arc::new(content));
+            let bound = BoundContent { fixed, held: Some(held), ..BoundContent::default() };
+            Box::pin(async move { Ok(bound) }) as BoundFuture<'a>
         })
     }
 }

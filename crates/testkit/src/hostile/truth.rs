@@ -93,6 +93,11 @@ impl CoveredFacts {
         self.version
     }
 
+    /// The arguments that were shown.
+    pub fn args(&self) -> &Value {
+        &self.args
+    }
+
     /// The texts of the rules that ask.
     pub fn sources(&self) -> &BTreeSet<String> {
         &self.sources
@@ -189,7 +194,7 @@ pub enum ExpectedState {
     Denied,
     /// It waits for a person.
     Waits,
-    /// Any: it is not known what it runs with, or it waits for another.
+    /// Any: it is not known what it runs with.
     Any,
 }
 
@@ -272,6 +277,8 @@ pub struct SeenExecution<'a> {
     pub tool: &'a ToolTruth,
     /// The arguments that it runs with.
     pub args: &'a Value,
+    /// The approved content that it runs, if it holds one.
+    pub bound: Option<u32>,
 }
 
 impl Truth {
@@ -356,9 +363,8 @@ impl Truth {
         Err(RefusedBy::Nobody)
     }
 
-    /// The state that a call must reach now by itself.
+    /// The state that a call must reach now by itself, unless it waits for another.
     pub fn expected(&self, call: &CallTruth) -> ExpectedState {
-        let is_open = |handle: &String| self.calls.get(handle).is_some_and(|other| other.ended.is_none());
         let tool = call.tool.as_ref().and_then(|tool| self.tools.get(tool));
         let (Some(rules), Some(tool), Some(args)) = (self.rules.last(), tool, &call.args) else {
             return ExpectedState::Any;
@@ -369,9 +375,6 @@ impl Truth {
         if call.denied {
             return ExpectedState::Denied;
         }
-        if call.behind.as_ref().is_some_and(is_open) {
-            return ExpectedState::Any;
-        }
         match self.permission(rules, tool, call, args) {
             Ok(_) => ExpectedState::Runs,
             Err(RefusedBy::Rules) => ExpectedState::Denied,
@@ -381,7 +384,7 @@ impl Truth {
 
     /// A tool runs: whether it may.
     pub fn executed(&mut self, seen: &SeenExecution<'_>) {
-        let SeenExecution { call: handle, session, turn, tool, args } = *seen;
+        let SeenExecution { call: handle, session, turn, tool, args, bound } = *seen;
         let known = self.calls.get(handle).cloned();
         // A call inside another is first seen when it runs, or when it waits.
         let mut call = known.unwrap_or_else(|| CallTruth {
@@ -405,6 +408,7 @@ impl Truth {
         if call.args.as_ref().is_some_and(|known| known != args) && edited != Some(args) {
             broken.push(format!("it ran with other arguments than {}", json!(call.args)));
         }
+        let changed = bound.map(|bound| self.bound.insert(tool.name.clone(), bound));
         let reasons: Vec<_> =
             self.rules.iter().map(|rules| self.permission(rules, tool, &call, args)).collect();
         match reasons.iter().find_map(|reason| reason.ok()) {
@@ -415,6 +419,9 @@ impl Truth {
                 let known = self.sessions.get(session);
                 broken.push(format!("it must not run: {reasons:?} by {opinions:?} in {known:?}"));
             }
+        }
+        if let Some(now) = changed {
+            self.bound.insert(tool.name.clone(), now.unwrap_or_default());
         }
         for broken in broken {
             let line = format!(

@@ -355,7 +355,8 @@ impl HostileWorld {
         }
         let unnamed = truth.sessions.values().flat_map(|session| &session.remembered);
         if unnamed.filter(|known| known.id.is_empty()).count() > 0 {
-            truth.violations.push("R6: an answer was acknowledged, and is not remembered".to_owned());
+            let line = format!("R6: an answer was acknowledged, and is not remembered: {:?}", truth.sessions);
+            truth.violations.push(line);
         }
         let violations = std::mem::take(&mut truth.violations);
         self.counts.permitted = std::mem::take(&mut truth.permitted);

@@ -71,6 +71,10 @@ async fn judge(held: &mut Held, tool: &Arc<Registered>) -> Result<(), Lost> {
                 held.note(Fact::Judged(Box::new(judged)))?;
             }
             held.permit = HeldPermit::judged(Permit::Granted, stamp).approving(approved);
+            if waits {
+                // Now, since it may wait long for its turn: an answer to a question that nobody asks any more must be refused.
+                held.commit().await?;
+            }
             Ok(())
         }
         Ok(PolicyFinding::Denied(judged)) => {

@@ -84,7 +84,7 @@ impl HostileWorld {
         let Some(call) = truth.calls.get_mut(&waits.call) else { return };
         let Some(asked) = &call.asked else { return };
         let covered = asked.covered.clone();
-        let args = edited.clone().or(call.args.clone()).unwrap_or_default();
+        let args = edited.clone().unwrap_or_else(|| covered.args().clone());
         let (sources, version) = (covered.sources().clone(), covered.version());
         call.approving = Some(ApprovalTruth { covered, edited, by: Some(by.to_owned()) });
         let Some(remember) = remember else { return };

@@ -157,15 +157,20 @@ impl HostileWorld {
             .is_some_and(|before| truth.calls.get(before).is_some_and(|before| before.ended.is_none()));
         let ran = call.executions > 0;
         let is_there = match expected {
-            // The call inside it may wait for a person.
-            ExpectedState::Runs => ran && (is_over || call.tool.as_deref() == Some(OUTER)),
-            // One that ran was judged before.
-            ExpectedState::Denied => is_over && (state == "denied" || ran),
-            ExpectedState::Waits => waits || ran,
-            ExpectedState::Any => is_over || waits || is_blocked,
+            // It waits for a person only as long as somebody must be asked.
+            ExpectedState::Runs | ExpectedState::Denied if is_blocked => is_over || !waits,
+            ExpectedState::Waits | ExpectedState::Any if is_blocked => true,
+            ExpectedState::Runs => false,
+            ExpectedState::Denied => is_over && state == "denied",
+            ExpectedState::Waits => waits,
+            ExpectedState::Any => is_over || waits,
         };
         let is_loose = !is_exact || call.outdated;
-        let is_there = is_there || (is_loose && (is_over || waits));
+        let is_there = match ran {
+            // The call inside it may wait for a person.
+            true => is_over || call.tool.as_deref() == Some(OUTER),
+            false => is_there || (is_loose && (is_over || waits)),
+        };
         if is_over {
             let right = match state {
                 "succeeded" => ran,
