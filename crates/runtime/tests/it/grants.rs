@@ -308,8 +308,7 @@ async fn a_grant_does_not_go_around_the_policy() {
     for (key, token) in [("2", &first.token), ("3", &second.token)] {
         let submitted = runtime.submit("s", alone(key, token, "pay", n(1))).await.unwrap();
         submitted.stands_still().await.unwrap();
-        let waits = runtime.waiting().await.unwrap().into_iter().map(|(_, waits)| waits);
-        let waits = waits.last().unwrap();
+        let (_, waits) = runtime.waiting().await.unwrap().pop().unwrap();
         let approve = ApprovalDecision {
             approve: true,
             digest: waits.digest.clone().unwrap(),
