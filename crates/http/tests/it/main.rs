@@ -83,7 +83,7 @@ async fn addresses_that_are_not_public_are_refused_however_they_are_spelled() {
     for (url, what) in [
         ("ftp://example.com/", "neither https nor http"),
         ("https://user:hunter2@example.com/?k=hunter2", "credentials"),
-        ("nonsense?hunter2", "no URL"),
+        ("nonsense?hunter2", "not a URL"),
     ] {
         let refused = get(plain(), url).await.unwrap_err().to_string();
         assert!(refused.contains(what) && !refused.contains("hunter2"), "{refused}");

@@ -212,7 +212,7 @@ async fn what_has_no_shape_is_refused_whole() {
         (json!({"calls": [call("a", "say")], "timeout_ms": 600_001}), 400, "bad_batch"),
         (json!({"calls": [call("a", "say")], "siblings": {"quorum": 0}}), 400, "bad_batch"),
         (json!({"calls": [call("a", "say")], "wat": 1}), 400, "bad_body"),
-        (json!({"calls": [{"id": "a", "tool": "say", "grant": "g"}]}), 400, "bad_body"),
+        (json!({"calls": [{"id": "a", "tool": "say", "granted": "g"}]}), 400, "bad_body"),
         (json!({"calls": [call("a", "say")], "wait": "forever"}), 400, "bad_body"),
         (json!({"calls": {}}), 400, "bad_body"),
         (json!([]), 400, "bad_body"),

@@ -5,6 +5,7 @@ use crate::tcp::{Answer, Served, read_head};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use windlass::policy::ApprovalRule;
+use windlass::secrets::{SecretKey, SecretKeySource};
 use windlass::{ToolSpec, tool_fn};
 use windlass_server::access::TokenScope;
 use windlass_server::openapi;
@@ -250,7 +251,12 @@ pub struct Rig {
 impl Rig {
     pub async fn new() -> Rig {
         // Every cell makes its own objects.
-        let served = Served::with(|config| config.limits.webhooks_max = 1_000_000).await;
+        let key = SecretKey::random().expect("a key");
+        let served = Served::with(|config| {
+            config.limits.webhooks_max = 1_000_000;
+            config.secret_key = SecretKeySource::Key(key);
+        })
+        .await;
         let risky = ToolSpec {
             name: "risky".into(),
             approval: ApprovalRule::Ask,
