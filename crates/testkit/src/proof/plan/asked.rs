@@ -1,7 +1,7 @@
 //! Plans from a seed whose calls wait for people, and the rules by which they are asked about.
 
 use super::random::{call, cancel};
-use super::{BatchPlan, CallPlan, Connects, FirstReply, Nested, ProofPlan, SessionPlan};
+use super::{BatchPlan, CallPlan, Connects, FirstReply, InsidePlan, Nested, ProofPlan, SessionPlan, Then};
 use crate::chance::Chance;
 use crate::proof::kind::CallKind;
 use serde_json::{Value, json};
@@ -106,7 +106,7 @@ pub fn changed_rule(reason: &str) -> Value {
 }
 
 /// Answers as often as they are listed.
-const ANSWERS: [PlannedAnswer; 13] = [
+const ANSWERS: [PlannedAnswer; 15] = [
     PlannedAnswer::Unasked,
     PlannedAnswer::Unasked,
     PlannedAnswer::Approve,
@@ -115,6 +115,8 @@ const ANSWERS: [PlannedAnswer; 13] = [
     PlannedAnswer::Edit,
     PlannedAnswer::Deny,
     PlannedAnswer::Race,
+    PlannedAnswer::Remember,
+    PlannedAnswer::Remember,
     PlannedAnswer::Remember,
     PlannedAnswer::Lapse,
     PlannedAnswer::LapseAllowed,
@@ -169,6 +171,11 @@ fn asked(seed: &mut Chance, calls: &mut u64) -> CallPlan {
     }
     asked.connects = Connects::Nothing;
     asked.answer = seed.one_of(&ANSWERS);
+    if asked.answer == PlannedAnswer::Remember {
+        // Of one tool, so that the next of its kind comes.
+        asked.kind = CallKind::KEYED.apart();
+        (asked.then, asked.inside) = (Then::Return, InsidePlan::default());
+    }
     if seed.percent(50) {
         asked.nested = Nested::default();
         asked = asked.apart();
