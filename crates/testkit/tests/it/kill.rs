@@ -60,7 +60,6 @@ fn what_was_approved_is_what_runs_and_no_answer_is_lost() {
         ("denials", permission.denied),
         ("questions that nobody answered", permission.lapsed),
         ("questions that nobody answered, with a yes by default", permission.lapsed_allowed),
-        ("starts by a remembered answer", permission.remembered),
         ("answers acknowledged", permission.acknowledged),
         ("versions of the policy", permission.policies),
         ("provisional answers", report.provisional),
