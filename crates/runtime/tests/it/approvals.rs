@@ -311,7 +311,7 @@ async fn a_remembered_answer_reaches_calls_that_are_just_being_asked_about() {
     for round in 0..50 {
         let (runtime, count) = (memory(), Count::default());
         runtime.register(echo(asking("pay", EffectClass::Once), &count)).unwrap();
-        stand_still(&runtime, batch("1", vec![call("a", "pay", n(1))])).await;
+        let first = stand_still(&runtime, batch("1", vec![call("a", "pay", n(1))])).await;
         let waits = the_one(&runtime).await;
         let submitting = tokio::spawn({
             let runtime = runtime.clone();
@@ -326,6 +326,7 @@ async fn a_remembered_answer_reaches_calls_that_are_just_being_asked_about() {
         let second = submitting.await.unwrap();
         let settled = tokio::time::timeout(Duration::from_secs(60), second.settled()).await;
         assert!(settled.is_ok(), "round {round}: {:?}", waiting(&runtime).await);
+        first.settled().await.unwrap();
         assert_eq!(count.get(), 9);
     }
 }
