@@ -2,7 +2,7 @@
 
 use crate::rig::Rig;
 
-/// What each tool may do, at a glance.
+/// The table says at a glance which effects each tool may have.
 #[test]
 fn tools_are_listed_with_what_they_may_do() {
     let rig = Rig::new();
