@@ -2,7 +2,7 @@
 
 use crate::floor;
 use windlass::BatchError;
-use windlass::error::{RegisterError, SessionError};
+use windlass::error::{PolicyError, RegisterError, SessionError};
 use windlass::store::StoreError;
 
 /// Why something could not be measured.
@@ -26,6 +26,9 @@ pub enum BenchError {
     /// A session could not be used.
     #[error("a session of the bench could not be used")]
     Session(#[from] SessionError),
+    /// The policy was refused.
+    #[error("the policy of the bench could not be set")]
+    Policy(#[from] PolicyError),
     /// The server could not be asked.
     #[error("the server of the bench could not be set up: {0}")]
     Server(String),

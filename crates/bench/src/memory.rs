@@ -8,9 +8,10 @@ use crate::allocations;
 use crate::floor::{self, ArgumentShape, PerCall, apart, echo};
 use crate::rate::{Laps, in_turn};
 use crate::report::{Bar, Figure, FigureTable, Unit};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
+use windlass::policy::NewPolicy;
 use windlass::store::MemoryStore;
 use windlass::{
     Args, BatchRequest, CallRequest, Config, EffectClass, Flags, Output, Runtime, Tool, ToolSpec, tool_fn,
@@ -37,6 +38,17 @@ pub struct CallLoad {
     pub batch: usize,
     /// In which form.
     pub given: ArgumentForm,
+    /// Whether under a policy of [`RULES`] rules.
+    pub under_policy: bool,
+}
+
+/// Rules of a policy, of which three name the tool: one matches and allows, two look at its arguments and do not match.
+const RULES: usize = 100;
+
+impl CallLoad {
+    /// Batches of 64 calls with parsed arguments, without a policy.
+    pub const USUAL: CallLoad =
+        CallLoad { shape: ArgumentShape::Echo, batch: 64, given: ArgumentForm::Json, under_policy: false };
 }
 
 /// The form in which arguments are given.
@@ -50,7 +62,7 @@ pub enum ArgumentForm {
 
 /// Every figure of the part, each for so long. `tell` is told what is being measured.
 pub fn table(span: Duration, tell: &mut (dyn FnMut(&str) + Send)) -> Result<FigureTable, BenchError> {
-    let usual = CallLoad { shape: ArgumentShape::Echo, batch: 64, given: ArgumentForm::Json };
+    let usual = CallLoad::USUAL;
     let mut lines = Vec::new();
     let mut line = |what: &str, asked: CallLoad, most: f64| {
         tell(what);
@@ -111,6 +123,9 @@ pub fn calls(span: Duration, asked: CallLoad) -> Result<PerCall, BenchError> {
 async fn fresh(asked: CallLoad) -> Result<(Runtime, Vec<BatchRequest>), BenchError> {
     let windlass = Runtime::new(Config::new(MemoryStore::new()?));
     windlass.register(tool(asked.shape))?;
+    if asked.under_policy {
+        windlass.set_policy(NewPolicy { rules: rules(), by: "bench".to_owned(), version: None }).await?;
+    }
     let call = |place: usize| CallRequest {
         id: Some(format!("call_{place:04}")),
         tool: "echo".to_owned(),
@@ -126,6 +141,20 @@ async fn fresh(asked: CallLoad) -> Result<(Runtime, Vec<BatchRequest>), BenchErr
     let args = varied(asked.shape);
     lap(&windlass, requests.next(), &args, asked.given).await?;
     Ok((windlass, requests.collect()))
+}
+
+/// The rules of a policy that allows the calls.
+fn rules() -> Vec<Value> {
+    let others = (3..RULES).map(|rule| {
+        let when = json!({"tool": format!("tool_{rule}"), "args": [{"pointer": "/path", "prefix": "/etc/"}]});
+        json!({"name": format!("rule {rule}"), "ruling": "deny", "when": when})
+    });
+    let named = [
+        json!({"name": "commands", "ruling": "deny", "when": {"tool": "echo", "args": [{"pointer": "/message", "prefix": "rm "}]}}),
+        json!({"name": "passwords", "ruling": "ask", "when": {"tool": "echo", "args": [{"pointer": "/message", "glob": "*password*"}]}}),
+        json!({"name": "echo", "ruling": "allow", "when": {"tool": "echo"}}),
+    ];
+    named.into_iter().chain(others).collect()
 }
 
 /// Arguments, parsed and as text. Those of one batch are the same; so many that follow each other differ, since the same

@@ -14,7 +14,7 @@ static ALLOCATOR: &CountingAlloc = allocations::COUNTING;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let span = Duration::ZERO;
-    let usual = CallLoad { shape: ArgumentShape::Echo, batch: 64, given: ArgumentForm::Json };
+    let usual = CallLoad::USUAL;
     let counted = [
         ("floor 1: dyn call, arguments cloned", floor::dyn_call(span)?),
         ("floor 2: lean call, echo", floor::lean_call(span, ArgumentShape::Echo)?),
