@@ -53,7 +53,8 @@ async fn a_question_goes_out_with_the_command_that_answers_it_and_says_when_it_i
     runtime.register(AsksColour(spec("ask", EffectClass::Stepped))).expect("it fits");
     let kinds = vec![WebhookKind::Question];
     add(&runtime, NewWebhook { kinds, ..to(receiver.url()) }).await;
-    receiver.then(Reply::Status(500));
+    // More than are sent before the question is answered.
+    (0..20).for_each(|_| receiver.then(Reply::Status(500)));
     let asked = submit(&runtime, "k", "ask", json!({})).await;
     let (first, body) = of_kind(&mut receiver, "question").await;
     let wait = &body["wait"];
@@ -68,9 +69,13 @@ async fn a_question_goes_out_with_the_command_that_answers_it_and_says_when_it_i
     assert_eq!(wait["answer"]["path"], format!("/v1/questions/{}", open[0].id));
     runtime.answer(&open[0].id, &json!("red")).await.expect("it is answered");
     asked.settled().await.expect("it ends");
-    let (again, body) = of_kind(&mut receiver, "question").await;
-    assert_eq!(again.header("windlass-id"), first.header("windlass-id"));
-    assert_eq!(body["wait"]["open"], false, "somebody has answered meanwhile");
+    loop {
+        let (again, body) = of_kind(&mut receiver, "question").await;
+        assert_eq!(again.header("windlass-id"), first.header("windlass-id"));
+        if body["wait"]["open"] == false {
+            break;
+        }
+    }
 }
 
 #[tokio::test]
