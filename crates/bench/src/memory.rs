@@ -38,7 +38,7 @@ pub struct CallLoad {
     pub batch: usize,
     /// In which form.
     pub given: ArgumentForm,
-    /// Whether under a policy of [`RULES`] rules.
+    /// Whether under a policy of 100 rules.
     pub under_policy: bool,
 }
 

@@ -127,8 +127,9 @@ impl Runtime {
     /// # use windlass::{BatchRequest, CallRequest, Config, Runtime, ToolSpec, store::memory::MemoryStore, tool_fn};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let runtime = Runtime::new(Config::new(MemoryStore::new()?));
-    /// let read = tool_fn(ToolSpec { name: "read_order".into(), ..ToolSpec::default() }, |_, cx| async move {
-    ///     Ok(cx.binding().unwrap_or_default().into())
+    /// let read = tool_fn(ToolSpec { name: "read_order".into(), ..ToolSpec::default() }, |_, cx| {
+    ///     let order = cx.binding().unwrap_or_default();
+    ///     async move { Ok(order.into()) }
     /// });
     /// runtime.register(read)?;
     /// // The session does not have the tool.
