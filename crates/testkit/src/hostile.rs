@@ -71,6 +71,8 @@ pub struct HostileCounts {
     pub replaced_tools: u64,
     /// See above.
     pub changed_contents: u64,
+    /// Changes that were taken back behind an approval.
+    pub taken_back: u64,
 }
 
 impl HostileCounts {
@@ -94,6 +96,7 @@ impl HostileCounts {
         self.policies += other.policies;
         self.replaced_tools += other.replaced_tools;
         self.changed_contents += other.changed_contents;
+        self.taken_back += other.taken_back;
     }
 
     /// Executions that this permitted.
@@ -117,7 +120,7 @@ impl HostileCounts {
             "denied_by_people": self.denied_by_people, "refused_answers": self.refused_answers, "raced": self.raced,
             "expired": self.expired, "remembered": self.remembered, "forgotten": self.forgotten,
             "cancelled": self.cancelled, "policies": self.policies, "replaced_tools": self.replaced_tools,
-            "changed_contents": self.changed_contents,
+            "changed_contents": self.changed_contents, "taken_back": self.taken_back,
         })
     }
 }

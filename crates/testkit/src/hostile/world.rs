@@ -48,6 +48,8 @@ struct HostileWorld {
     declared: Vec<Value>,
     pool: Vec<Value>,
     is_broken: bool,
+    /// The rules that are set.
+    set: Vec<Value>,
     open: Vec<OpenSubmission>,
     /// The content that the sessions had read before the last event.
     exposed: Vec<Exposure>,
@@ -113,6 +115,7 @@ impl HostileWorld {
             declared,
             pool,
             is_broken,
+            set: Vec::new(),
             open: Vec::new(),
             exposed: Vec::new(),
             numbers: 0,
@@ -187,16 +190,14 @@ impl HostileWorld {
                 self.decide(&waits[one]).await
             }
             72..=80 => self.change_rules().await,
-            81..=87 => {
+            81..=85 => {
                 self.pass_time();
                 Ok(())
             }
+            86..=87 => self.take_back().await,
             88..=92 => {
                 let tool = format!("t{}", self.chance.below(TOOLS));
-                let mut truth = self.truth.now();
-                *truth.bound.entry(tool.clone()).or_default() += 1;
-                outdate(&mut truth.calls, &tool);
-                self.counts.changed_contents += 1;
+                self.change_content(&tool);
                 Ok(())
             }
             93..=95 => {
@@ -283,9 +284,8 @@ impl HostileWorld {
 
     /// An operator sets other rules, or tries to set some that no policy can have.
     async fn change_rules(&mut self) -> Result<()> {
-        let by = "root".to_owned();
         if self.chance.percent(15) {
-            let rules = broken_rules(&mut self.chance);
+            let (rules, by) = (broken_rules(&mut self.chance), "root".to_owned());
             if self.runtime.set_policy(NewPolicy { rules, by, version: None }).await.is_ok() {
                 self.truth.now().violations.push("R5: a broken policy was taken".to_owned());
             }
@@ -296,8 +296,14 @@ impl HostileWorld {
             let one = self.chance.below(RULES) as usize;
             self.pool[one] = chances::rule(&mut self.chance, &format!("set{one}"));
         }
-        let rules: Vec<Value> = self.pool.iter().filter(|_| self.chance.percent(50)).cloned().collect();
+        let rules = self.pool.iter().filter(|_| self.chance.percent(50)).cloned().collect();
+        self.set_rules(rules).await
+    }
+
+    async fn set_rules(&mut self, rules: Vec<Value>) -> Result<()> {
         let next = self.rules(&rules);
+        self.set.clone_from(&rules);
+        let by = "root".to_owned();
         // Until it is acknowledged both may count.
         self.truth.now().rules.push(next);
         self.runtime.set_policy(NewPolicy { rules, by, version: None }).await?;
@@ -306,6 +312,41 @@ impl HostileWorld {
         truth.calls.values_mut().for_each(|call| call.outdated = false);
         self.counts.policies += 1;
         Ok(())
+    }
+
+    /// The content of a tool that approvals cover is one of two.
+    fn change_content(&mut self, tool: &str) {
+        let mut truth = self.truth.now();
+        let content = truth.bound.entry(tool.to_owned()).or_default();
+        *content = 1 - *content;
+        outdate(&mut truth.calls, tool);
+        self.counts.changed_contents += 1;
+    }
+
+    /// The content of a tool is changed before one of its calls is approved, so that it is asked for again, and then taken back:
+    /// the old approval must not count again.
+    async fn take_back(&mut self) -> Result<()> {
+        let is_bound = |waits: &WaitingCall| {
+            let truth = self.truth.now();
+            truth.tool(&waits.tool).filter(|tool| tool.is_bound).map(|tool| tool.name.clone())
+        };
+        let waits = self.waits().await?;
+        let Some((waits, tool)) = waits.iter().find_map(|waits| Some((waits, is_bound(waits)?))) else {
+            return Ok(());
+        };
+        self.change_content(&tool);
+        self.approve(waits).await?;
+        self.settle().await?;
+        self.begin_event();
+        self.change_content(&tool);
+        // Another policy, by which all that waits is judged again.
+        let mut rules = self.set.clone();
+        rules.push(
+            json!({"name": format!("idle{}", self.numbers), "ruling": "ask", "when": {"tool": "idle"}}),
+        );
+        self.numbers += 1;
+        self.counts.taken_back += 1;
+        self.set_rules(rules).await
     }
 
     /// Time passes: what nobody has answered is decided without them.

@@ -36,6 +36,7 @@ fn a_hostile_model_executes_nothing_outside_and_everything_inside_the_policy() {
         ("changes of the policy", counts.policies),
         ("tools replaced", counts.replaced_tools),
         ("contents changed", counts.changed_contents),
+        ("changes taken back", counts.taken_back),
     ] {
         assert!(count > 0, "no {what}");
     }

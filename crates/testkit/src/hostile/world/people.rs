@@ -13,9 +13,7 @@ const US_PER_MS: u64 = 1_000;
 impl HostileWorld {
     /// A person answers, in one of the ways in which people do.
     pub(super) async fn decide(&mut self, waits: &WaitingCall) -> Result<()> {
-        // A question that came up since the last look is looked at first.
-        let seen = self.truth.now().calls.get(&waits.call).and_then(|call| call.asked.clone());
-        if seen.is_none_or(|asked| asked.id != waits.id) {
+        if !self.is_seen(waits) {
             return Ok(());
         }
         let by = self.chance.one_of(&PRINCIPALS);
@@ -59,6 +57,27 @@ impl HostileWorld {
             }
         };
         self.counts.refused_answers += u64::from(!approved && !raced);
+        self.approved(waits, approved);
+        Ok(())
+    }
+
+    /// Whether a question was there at the last look: one that came up since is looked at first.
+    fn is_seen(&self, waits: &WaitingCall) -> bool {
+        let truth = self.truth.now();
+        let asked = truth.calls.get(&waits.call).and_then(|call| call.asked.as_ref());
+        asked.is_some_and(|asked| asked.id == waits.id)
+    }
+
+    /// A person approves a call as it was shown.
+    pub(super) async fn approve(&mut self, waits: &WaitingCall) -> Result<()> {
+        if !self.is_seen(waits) {
+            return Ok(());
+        }
+        let by = PRINCIPALS[2];
+        let digest = waits.digest.clone().unwrap_or_default();
+        let yes = ApprovalDecision { approve: true, digest, ..ApprovalDecision::default() };
+        self.approving(waits, None, None, by);
+        let approved = self.runtime.decide(&waits.id, &yes, by).await.is_ok();
         self.approved(waits, approved);
         Ok(())
     }
