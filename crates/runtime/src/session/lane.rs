@@ -80,9 +80,8 @@ impl Lane {
 
     /// Sends a change. Its place in the order is fixed when this returns; it is durable when the answer is.
     pub(crate) fn send(&self, guards: Vec<Guard>, mut rows: Vec<Row>) -> Commit<'_> {
-        if self.outbox.is_needed() {
-            self.outbox.add(self.store.secret(), self.session, &mut rows);
-        }
+        let is_told =
+            self.outbox.is_needed() && self.outbox.add(self.store.secret(), self.session, &mut rows);
         let mut state = self.state.lock();
         if let Some(lost) = &state.lost {
             return Commit { lane: self, sent: Err(lost.clone()) };
@@ -100,10 +99,13 @@ impl Lane {
         let written = self.feed.is_followed().then(|| EntryRows::of(&rows));
         let change = SessionChange { session: self.session, hold, guards, rows };
         // Sent under the lock: otherwise two senders could pass each other on the way to the store.
-        Commit {
-            lane: self,
-            sent: Ok(UnansweredChange { answer: self.store.commit(vec![change.into()]), written }),
+        let answer = self.store.commit(vec![change.into()]);
+        drop(state);
+        if is_told {
+            // Not before: the courier looks once, behind everything that was sent until then.
+            self.outbox.look();
         }
+        Commit { lane: self, sent: Ok(UnansweredChange { answer, written }) }
     }
 
     /// Continues a change that was sent here.

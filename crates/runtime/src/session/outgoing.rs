@@ -227,9 +227,10 @@ impl Outbox {
         self.queued.store(queued, Ordering::SeqCst);
     }
 
-    /// Adds the messages about new notices to a change that is being sent, and has the courier look at them.
+    /// Adds the messages about new notices to a change that is about to be sent. `true`: the courier must [look](Self::look) at them
+    /// once it is sent.
     #[cold]
-    pub(super) fn add(&self, secret: &Secret, no: SessionNo, rows: &mut Vec<Row>) {
+    pub(super) fn add(&self, secret: &Secret, no: SessionNo, rows: &mut Vec<Row>) -> bool {
         let mut messages = Vec::new();
         for row in rows.iter() {
             if let Row::Put { space: Space::Notice, key, value } = row {
@@ -244,9 +245,13 @@ impl Outbox {
         let removed = rows.iter().filter(is_removed).count() as u64;
         let change = |queued: u64| Some((queued + put).saturating_sub(removed));
         let _always_set = self.queued.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
-        if put > 0 {
-            self.shared.look_at(&self.session);
-        }
+        put > 0
+    }
+
+    /// Has the courier look at the messages that were sent.
+    #[cold]
+    pub(super) fn look(&self) {
+        self.shared.look_at(&self.session);
     }
 
     /// The rows about a notice; none if it was written before, and is only taken, returned or folded now.
