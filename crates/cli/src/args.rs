@@ -9,6 +9,7 @@ mod run;
 mod schedules;
 mod secrets;
 mod token;
+mod toolboxes;
 mod triggers;
 mod webhooks;
 
@@ -23,6 +24,7 @@ pub use schedules::{
 };
 pub use secrets::{ListSecrets, OneSecret, SecretsArgs, SecretsCommand};
 pub use token::{TokenArgs, TokenCreate, TokenWhat};
+pub use toolboxes::{ToolboxesArgs, ToolboxesCommand};
 pub use triggers::{AddTrigger, ListTriggers, OneTrigger, TriggersArgs, TriggersCommand};
 pub use webhooks::{AddWebhook, OneWebhook, WebhooksArgs, WebhooksCommand};
 
@@ -143,6 +145,8 @@ pub enum Command {
     Policy(PolicyArgs),
     /// Store, list and remove secrets, which tools use by name
     Secrets(SecretsArgs),
+    /// List and remove toolboxes: tools that other processes run
+    Toolboxes(ToolboxesArgs),
     /// Manage webhooks, which post notices and waits for a person to URLs
     Webhooks(WebhooksArgs),
     /// Create, list and revoke the server's tokens

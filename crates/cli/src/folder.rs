@@ -170,6 +170,7 @@ fn with_tools(
         webhooks: Some(Arc::new(WebhookClient::default())),
         retention: configured.declared.retention,
         policy: configured.declared.policy,
+        toolbox_secrets: configured.declared.toolbox_secrets,
         ..Config::on(store)
     });
     for tool in builtin(&configured.declared.builtin) {

@@ -39,6 +39,7 @@ mod signal;
 mod standing;
 mod tasks;
 mod token;
+mod toolboxes;
 mod tools;
 mod triggers;
 mod turn;
@@ -132,6 +133,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Policy(args) => policy::policy(&at, owned, args).await,
         Command::Init(args) => init::init(&at, &args),
         Command::Secrets(args) => secrets::secrets(&at, owned, args).await,
+        Command::Toolboxes(args) => toolboxes::toolboxes(&at, owned, args).await,
         Command::Webhooks(args) => webhooks::webhooks(&at, owned, args).await,
         Command::Token(args) => token::token(&at, owned, args).await,
         Command::Backup(args) => backup::backup(&at, args).await,

@@ -195,7 +195,7 @@ pub fn tell_waiting_for(call: &Value, told: &mut HashSet<String>, options: &str)
         // These end without anybody's help, or say themselves who helps.
         Wait::Claim | Wait::Limit | Wait::Rate | Wait::Turn | Wait::Preparation | Wait::SameAs => return,
         Wait::Nested | Wait::Owner | Wait::Retry | Wait::Sleep => return,
-        Wait::NoSuchTool | Wait::ToolPaused => return,
+        Wait::NoSuchTool | Wait::ToolPaused | Wait::NoWorker => return,
     };
     if told.insert(text("call").to_string()) {
         let line = crate::show::line;

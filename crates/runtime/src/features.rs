@@ -16,6 +16,7 @@ pub(crate) mod secrets;
 pub(crate) mod standing;
 pub(crate) mod state;
 pub(crate) mod tasks;
+pub(crate) mod toolboxes;
 pub(crate) mod triggers;
 pub(crate) mod uploads;
 pub(crate) mod webhooks;

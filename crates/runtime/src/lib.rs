@@ -230,6 +230,16 @@ pub mod webhooks {
     pub use crate::tools::transport::{WebhookFuture, WebhookPost, WebhookReply, WebhookTransport};
 }
 
+/// Toolboxes: tools that processes in any language run.
+pub mod toolboxes {
+    pub use crate::features::toolboxes::{
+        AttemptNews, AttemptReport, AttemptStanding, ManifestDeadlines, ManifestRetry, OperationAnswer,
+        OperationRefusal, StepRecord, TakeRequest, TakenAttempt, ToolManifest, Toolbox, ToolboxEnd,
+        ToolboxOperation, ToolboxWorker, Toolboxes,
+    };
+    pub use windlass_core::call::Cause;
+}
+
 /// Sessions: their principals and settings, child sessions, pairs, files, and artifacts.
 pub mod sessions {
     pub use crate::api::content::{ContentHash, FileExpectation};
@@ -341,6 +351,7 @@ pub mod error {
     pub use crate::features::pairs::PairError;
     pub use crate::features::policy::{CheckError, PolicyError};
     pub use crate::features::schedules::ScheduleError;
+    pub use crate::features::toolboxes::ToolboxError;
     pub use crate::features::triggers::{EmitError, TriggerError};
     pub use crate::features::webhooks::WebhookError;
     pub use crate::mailbox::ask::AskError;

@@ -12,6 +12,7 @@ pub(crate) mod registry;
 pub(crate) mod request;
 pub(crate) mod scope;
 pub(crate) mod tool;
+pub(crate) mod toolbox;
 pub(crate) mod transport;
 pub(crate) mod typed;
 pub(crate) mod typed_fn;

@@ -28,14 +28,22 @@ pub enum TokenScope {
     Complete,
     /// Approve or deny calls that wait for that. Not for agents: one must not approve its own calls.
     Approve,
+    /// Offer tools as a toolbox, take their attempts, and report about them.
+    Tools,
     /// Manage tokens and tools, and use the token's other scopes on the sessions of all principals.
     Admin,
 }
 
 impl TokenScope {
     /// All scopes.
-    pub const ALL: [TokenScope; 5] =
-        [TokenScope::Calls, TokenScope::Read, TokenScope::Complete, TokenScope::Approve, TokenScope::Admin];
+    pub const ALL: [TokenScope; 6] = [
+        TokenScope::Calls,
+        TokenScope::Read,
+        TokenScope::Complete,
+        TokenScope::Approve,
+        TokenScope::Tools,
+        TokenScope::Admin,
+    ];
 
     /// Its name.
     pub fn as_str(self) -> &'static str {
@@ -44,6 +52,7 @@ impl TokenScope {
             TokenScope::Read => "read",
             TokenScope::Complete => "complete",
             TokenScope::Approve => "approve",
+            TokenScope::Tools => "tools",
             TokenScope::Admin => "admin",
         }
     }

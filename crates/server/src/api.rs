@@ -139,6 +139,13 @@ impl Api {
         Err(Problem { retry_after_ms: Some(1_000), ..Problem::new(ProblemCode::Draining, told) })
     }
 
+    /// Waits until the server drains.
+    pub(crate) async fn drains(&self) {
+        let mut draining = self.0.draining.subscribe();
+        // The sender lives as long as the API.
+        let _ = draining.wait_for(|draining| *draining).await;
+    }
+
     /// Removes a session with all its data. If the server stops first, the next one finishes the removal.
     pub(crate) async fn remove(&self, session: String) -> Result<(), Problem> {
         let mut draining = self.0.draining.subscribe();

@@ -9,7 +9,7 @@ use crate::metrics;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{
     approvals, artifacts, asks, batches, calls, files, health, pairs, policy, schedules, secrets, sessions,
-    tasks, tokens, tools, triggers, webhooks,
+    tasks, tokens, toolboxes, tools, triggers, webhooks,
 };
 use crate::view::{CallPage, QuestionPage, ShownBatch, ShownCall};
 use crate::watched::{self, TokenWatch};
@@ -23,6 +23,7 @@ use crate::wire::shown::{
     ArtifactUploaded, FileShown, FileStatShown, FileWritten, HealthView, NewTokenView, PageView, PairKeyView,
     PairView, Revoked, SessionView, TaskMessages, TaskNotices, TokenView, ToolView, WholeTask,
 };
+use crate::wire::toolboxes::{NewsView, ReportsBody, TakeBody, TakenView, ToolboxBody};
 use crate::wire::triggers::TriggerBody;
 use crate::wire::turns::{BatchOrResponse, BatchOrTurn, BatchQuery, ToolQuery, ToolsOfSession, WireQuery};
 use crate::wire::webhooks::{NewWebhookView, WebhookBody, WebhookEdit};
@@ -38,6 +39,7 @@ use windlass::policy::{PolicyCheck, PolicyVersion};
 use windlass::schedules::Schedule;
 use windlass::secrets::SecretEntry;
 use windlass::tasks::{LogPiece, Notice, Task};
+use windlass::toolboxes::Toolbox;
 use windlass::triggers::Trigger;
 use windlass::webhooks::{Webhook, WebhookTrial};
 
@@ -45,8 +47,8 @@ use windlass::webhooks::{Webhook, WebhookTrial};
 #[rustfmt::skip]
 #[expect(clippy::too_many_lines, reason = "one table, a line for each route")]
 pub(crate) fn surface() -> Vec<Route> {
-    use ProblemCode::{BadBatch, Conflict, Draining, FourEyes, Gone, InvalidArgs, InvalidFile, InvalidPair, InvalidPolicy, InvalidSchedule, InvalidSecret, InvalidSession, InvalidToken, InvalidTrigger, InvalidWebhook, NoSecretKey, NoSuchRange, NoSuchSignal, NoSuchTool, NotBackground, NotFound, Over, Overloaded, ProviderFailed, SessionClosed, StaleDigest, StoreUnavailable, TooManyChildren, TooManyPairs, TooManySchedules, TooManySecrets, TooManySignals, TooManyTokens, TooManyTriggers, TooManyWebhooks, Unacknowledged, Unfit};
-    use TokenScope::{Admin, Approve, Calls, Complete, Read};
+    use ProblemCode::{BadBatch, Conflict, Draining, FourEyes, Gone, InvalidArgs, InvalidFile, InvalidPair, InvalidPolicy, InvalidSchedule, InvalidSecret, InvalidSession, InvalidToken, InvalidToolbox, InvalidTrigger, InvalidWebhook, ManifestChanged, NoSecretKey, NoSuchRange, NoSuchSignal, NoSuchTool, NotBackground, NotFound, Over, Overloaded, ProviderFailed, SessionClosed, StaleDigest, StoreUnavailable, TooManyChildren, TooManyPairs, TooManySchedules, TooManySecrets, TooManySignals, TooManyTokens, TooManyToolboxes, TooManyTriggers, TooManyWebhooks, Unacknowledged, Unfit};
+    use TokenScope::{Admin, Approve, Calls, Complete, Read, Tools};
     vec![
         Route::get("/healthz", OPEN, health::healthz).called("health").answers::<HealthView>("Whether the process is alive."),
         Route::get("/readyz", OPEN, health::readyz).called("readiness").answers::<HealthView>("Whether the server takes work.").or(&[Draining, StoreUnavailable]),
@@ -146,6 +148,13 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/v1/tokens", Admin, tokens::list).called("list_tokens").asks::<wire::Paging>().answers::<PageView<TokenView>>("Lists tokens (secrets are never shown)."),
         Route::post("/v1/tokens", Admin, tokens::make).called("create_token").takes::<wire::NewToken>().makes::<NewTokenView>("Creates a token; its secret is returned only once.").or(&[InvalidToken, TooManyTokens]),
         Route::delete("/v1/tokens/{id}", Admin, tokens::revoke).called("revoke_token").answers::<Revoked>("Revokes a token."),
+
+        Route::get("/v1/toolboxes", Tools, toolboxes::list).called("list_toolboxes").asks::<wire::Paging>().answers::<PageView<Toolbox>>("Lists the toolboxes, by name."),
+        Route::get("/v1/toolboxes/{toolbox}", Tools, toolboxes::show).called("get_toolbox").answers::<Toolbox>("Shows one toolbox."),
+        Route::put("/v1/toolboxes/{toolbox}", Tools, toolboxes::put).called("put_toolbox").takes::<ToolboxBody>().answers::<Toolbox>("Puts the manifest of a toolbox, which belongs to the principal that puts it first.").or(&[NotFound, InvalidToolbox, TooManyToolboxes]),
+        Route::delete("/v1/toolboxes/{toolbox}", Tools, toolboxes::remove).called("delete_toolbox").answers::<wire::Deleted>("Removes a toolbox and its tools; attempts that its processes have go on."),
+        Route::post("/v1/toolboxes/{toolbox}/take", Tools, toolboxes::take).called("take_attempts").takes::<TakeBody>().answers::<TakenView>("Gives attempts to a process of a toolbox; waits for one if asked to.").or(&[ManifestChanged, InvalidToolbox, Draining]),
+        Route::post("/v1/toolboxes/{toolbox}/reports", Tools, toolboxes::report).called("report_attempts").takes::<ReportsBody>().answers::<NewsView>("Takes reports of a process about its attempts, and answers with their news.").or(&[InvalidToolbox]),
 
         Route::get("/v1/webhooks", Admin, webhooks::list).called("list_webhooks").asks::<wire::Paging>().answers::<PageView<Webhook>>("Lists webhooks (secrets are never shown)."),
         Route::post("/v1/webhooks", Admin, webhooks::make).called("create_webhook").takes::<WebhookBody>().makes::<NewWebhookView>("Creates a webhook: notices and waits for a person are posted to its URL. Its secret is returned only once.").or(&[InvalidWebhook, TooManyWebhooks]),

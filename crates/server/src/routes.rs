@@ -16,6 +16,7 @@ pub mod secrets;
 pub mod sessions;
 pub mod tasks;
 pub mod tokens;
+pub mod toolboxes;
 pub mod tools;
 pub mod triggers;
 pub mod webhooks;

@@ -9,6 +9,7 @@ pub mod policy;
 pub mod schedules;
 pub mod sessions;
 pub mod shown;
+pub mod toolboxes;
 pub mod triggers;
 pub mod turns;
 pub mod webhooks;

@@ -84,6 +84,8 @@ pub enum StoreSpace {
     FolderSecret = 72,
     /// Webhooks, by their ids.
     Webhook = 71,
+    /// Toolboxes by their names, and the pieces of their manifests.
+    Toolbox = 73,
 }
 
 /// The number of the space of removed sessions' names, as [`gone_key`] hashes them: they are never used again. A store writes it with

@@ -15,6 +15,7 @@ mod rules;
 mod sandbox;
 mod server;
 mod tool;
+mod toolboxes;
 
 pub use place::{ConfigError, DeclarationProblem};
 pub use server::Served;
@@ -25,6 +26,7 @@ use crate::run_command::RunCommand;
 use crate::sandbox::Sandbox;
 use place::{DeclarationSource, key_span};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::Spanned;
@@ -58,6 +60,8 @@ pub struct Declared {
     /// The rules of `[[policy.rules]]` as JSON, unchecked: rules that cannot be used deny every call instead of keeping the
     /// server from starting. `None` without a file.
     pub policy: Option<serde_json::Value>,
+    /// The secrets that each toolbox may read, by its name.
+    pub toolbox_secrets: BTreeMap<String, Vec<String>>,
 }
 
 /// The receiver of traces.
@@ -103,6 +107,9 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
     if let Some(value) = root.remove("server") {
         declared.server = server::read(&source, value)?;
     }
+    if let Some(value) = root.remove("toolboxes") {
+        declared.toolbox_secrets = toolboxes::read(&source, value)?;
+    }
     if let Some(value) = root.remove("groups") {
         declared.groups = room::groups(&source, value)?;
     }
@@ -134,6 +141,7 @@ impl Default for Declared {
             groups: Vec::new(),
             traces: None,
             policy: None,
+            toolbox_secrets: BTreeMap::new(),
             server: Served::default(),
         }
     }
@@ -152,6 +160,7 @@ impl std::fmt::Debug for Declared {
             .field("groups", &self.groups)
             .field("traces", &self.traces)
             .field("policy", &self.policy)
+            .field("toolbox_secrets", &self.toolbox_secrets)
             .field("server", &self.server)
             .finish()
     }

@@ -260,6 +260,8 @@ named! {
         NoSuchTool = "no_such_tool",
         /// Its tool to be resumed.
         ToolPaused = "tool_paused",
+        /// A process that serves its toolbox.
+        NoWorker = "no_worker",
         /// The end of a sleep.
         Sleep = "sleep",
         /// An answer from the world outside.
@@ -285,9 +287,8 @@ impl Reason {
         match self {
             Reason::Completion | Reason::Input | Reason::Connection | Reason::Client | Reason::Signal => true,
             Reason::Awaited | Reason::Approval => true,
-            Reason::Retry | Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused | Reason::Sleep => {
-                false
-            }
+            Reason::Retry | Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused => false,
+            Reason::NoWorker | Reason::Sleep => false,
         }
     }
 }

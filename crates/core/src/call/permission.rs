@@ -169,7 +169,7 @@ impl Call {
         let acts = match &step {
             Step::Join(_) | Step::Settle(Settlement::Answered(_)) => true,
             // One that goes on was started before.
-            Step::Attempt(start) => start.begins != super::Begins::Resumed,
+            Step::Attempt(start) => !start.begins.is_under_way(),
             // It waits for an answer, and may have to be judged anew.
             Step::Park(_) => self.open_approval().is_some(),
             Step::Prepare
@@ -177,6 +177,7 @@ impl Call {
             | Step::Ask
             | Step::ApproveByDefault
             | Step::Lose(_)
+            | Step::Continue(_)
             | Step::Reconcile(_)
             | Step::Retry { .. }
             | Step::Return { .. }

@@ -74,6 +74,7 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::ChildOpened => 58,
         Kind::Awaited => 59,
         Kind::EventPlanned => 60,
+        Kind::Handed => 61,
         Kind::Detached => 65,
         Kind::StartRefused => 69,
         Kind::CopyFound => 70,
@@ -424,6 +425,7 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         | Kind::Said
         | Kind::Awaited
         | Kind::EventPlanned
+        | Kind::Handed
         | Kind::Attached => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
         Kind::Suspended => Fact::Suspended(Box::new(operation::read_suspended(minicbor::decode(fields)?)?)),
         Kind::Resumed => Fact::Resumed(operation::read_resumed(&minicbor::decode(fields)?)),

@@ -101,7 +101,7 @@ impl Life {
             match self.call.next(&Moment::at(Timestamp(0))) {
                 Step::Prepare => self.note(prepared(self.class)),
                 Step::Attempt(start) => {
-                    self.note(start.fact(None));
+                    self.note(start.fact(None).unwrap());
                     if start.intent == Intent::First {
                         self.commit(deaths, &mut commits)?;
                     }

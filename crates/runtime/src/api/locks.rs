@@ -112,6 +112,10 @@ table! {
         Secrets,
         /// The sessions under a worker's lease, and the workers it watches. Alone.
         Worker,
+        /// The toolboxes, their processes and their attempts. Late, since an attempt can be dropped under any lock.
+        Toolboxes,
+        /// The operations of an attempt that a toolbox has. Looked at while the attempts are listed.
+        SeatPage,
     }
 }
 

@@ -363,7 +363,7 @@ pub(crate) fn recorded(call: &Call) -> Option<WaitingFor> {
         | Reason::Client
         | Reason::Signal
         | Reason::Awaited => until(),
-        Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused => String::new(),
+        Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused | Reason::NoWorker => String::new(),
     };
     Some(WaitingFor::new(parked.reason.into(), &known))
 }

@@ -24,6 +24,7 @@ pub struct Objects {
     trigger: String,
     webhook: String,
     approval: String,
+    toolbox: String,
 }
 
 impl Objects {
@@ -65,6 +66,9 @@ impl Objects {
         let token = served.post("/v1/tokens", wanted).await.expect(201);
         let wanted = json!({"url": "https://chat.example/", "session": session});
         let webhook = served.post("/v1/webhooks", wanted).await.expect(201);
+        let toolbox = format!("box-{session}");
+        let path = format!("/v1/toolboxes/{toolbox}");
+        served.ask_as(Some(&rig.alice), "PUT", &path, json!({"tools": []})).await.expect(200);
         let risky = json!({"key": "risky", "calls": [{"id": "r", "tool": "risky"}]});
         let batches = format!("/v1/sessions/{session}/batches");
         served.ask_as(Some(&rig.alice), "POST", &batches, risky).await.expect(200);
@@ -85,6 +89,7 @@ impl Objects {
             trigger: text(&trigger["id"]),
             webhook: text(&webhook["id"]),
             approval: text(&waiting["items"][0]["id"]),
+            toolbox,
         }
     }
 
@@ -109,6 +114,7 @@ impl Objects {
             trigger: nothing(),
             webhook: nothing(),
             approval: nothing(),
+            toolbox: nothing(),
         }
     }
 
@@ -130,6 +136,7 @@ impl Objects {
             "{schedule}" => self.schedule.clone(),
             "{trigger}" => self.trigger.clone(),
             "{webhook}" => self.webhook.clone(),
+            "{toolbox}" => self.toolbox.clone(),
             "{path}" => "notes.txt".to_string(),
             "{name}" => "say".to_string(),
             "{provider}" => "mail".to_string(),
@@ -141,8 +148,8 @@ impl Objects {
     }
 
     /// The ids that a list could show.
-    fn shown(&self) -> [&String; 3] {
-        [&self.session, &self.call, &self.question]
+    fn shown(&self) -> [&String; 4] {
+        [&self.session, &self.call, &self.question, &self.toolbox]
     }
 }
 
@@ -151,6 +158,7 @@ pub fn body(method: &str, path: &str) -> Value {
     match method {
         "POST" => {}
         "PUT" if path == "/v1/policy" => return json!({"rules": []}),
+        "PUT" if path.contains("/toolboxes/") => return json!({"tools": []}),
         "PUT" if path.contains("/secrets/") => return json!({"value": "correct horse"}),
         "PUT" => return json!({"value": 1}),
         "PATCH" if path.contains("/webhooks/") => return json!({"enabled": true}),
@@ -158,6 +166,8 @@ pub fn body(method: &str, path: &str) -> Value {
         _ => return Value::Null,
     }
     match path.rsplit('/').next().expect("a part") {
+        "take" if path.contains("/toolboxes/") => json!({"worker": "w", "manifest": "0", "max": 1}),
+        "reports" => json!({"worker": "w", "reports": []}),
         "batches" | "calls" => json!({"calls": [{"id": "m", "tool": "say"}]}),
         "signal" => json!({"name": "go", "payload": 1}),
         "resolve" => json!({"did_not_happen": true}),
@@ -211,7 +221,12 @@ impl Route {
             .any(|part| self.path.contains(part))
     }
 
-    /// Whether a session is opened by it.
+    /// Whether the path names an object of one principal.
+    fn names_what_is_hers(&self) -> bool {
+        self.is_of_a_session() || self.path.contains("{toolbox}")
+    }
+
+    /// Whether a session or a toolbox is opened by it.
     pub fn opens(&self) -> bool {
         self.path.ends_with("/batches")
             || (self.path.ends_with("/schedules") && self.method == "POST")
@@ -219,12 +234,13 @@ impl Route {
             || (self.path.ends_with("/events") && self.method == "POST")
             || (self.path.ends_with("/inbox") && self.method == "POST")
             || self.path.ends_with("{key}/calls")
-            || (self.method == "PUT" && self.is_of_a_session())
+            || (self.method == "PUT" && self.names_what_is_hers())
     }
 
     /// Whether it shows what is there for whoever asks.
     fn lists(&self) -> bool {
-        self.method == "GET" && ["/v1/sessions", "/v1/calls", "/v1/questions"].contains(&&*self.path)
+        self.method == "GET"
+            && ["/v1/sessions", "/v1/calls", "/v1/questions", "/v1/toolboxes"].contains(&&*self.path)
     }
 }
 
@@ -243,7 +259,10 @@ pub struct Rig {
 impl Rig {
     pub async fn new() -> Rig {
         // Every cell makes its own objects.
-        let served = Served::with(|config| config.limits.webhooks_max = 1_000_000).await;
+        let served = Served::with(|config| {
+            (config.limits.webhooks_max, config.limits.toolboxes_max) = (1_000_000, 1_000_000);
+        })
+        .await;
         let risky = ToolSpec {
             name: "risky".into(),
             approval: ApprovalRule::Ask,
@@ -252,7 +271,7 @@ impl Rig {
         };
         let risky = tool_fn(risky, |_, _| async { Ok(json!(1).into()) });
         served.api.runtime().register(risky).expect("it is new");
-        let all = [TokenScope::Calls, TokenScope::Read, TokenScope::Complete, TokenScope::Approve];
+        let all = TokenScope::ALL.into_iter().filter(|scope| *scope != TokenScope::Admin).collect::<Vec<_>>();
         let (alice, bob) = (served.token_of("alice", &all).await, served.token_of("bob", &all).await);
         let (mut alone, mut admins) = (BTreeMap::new(), BTreeMap::new());
         for scope in TokenScope::ALL {
@@ -354,7 +373,7 @@ async fn every_route_and_object_and_principal() {
             }
             continue;
         }
-        if route.is_of_a_session() {
+        if route.names_what_is_hers() {
             foreign += 1;
             for token in [rig.bob.clone(), rig.alone[&("bob", scope)].clone()] {
                 rig.refused(Some(&token), &route, &theirs, (404, "not_found")).await;

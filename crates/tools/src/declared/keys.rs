@@ -27,6 +27,7 @@ pub(super) const FILE: TableKeys = TableKeys {
         "retention",
         "run_command",
         "server",
+        "toolboxes",
         "tools",
         "traces",
     ],
@@ -36,6 +37,9 @@ pub(super) const FILE: TableKeys = TableKeys {
 /// The server.
 pub(super) const SERVER: TableKeys =
     TableKeys { place: "the server", known: &["hosts", "origins"], later: &[] };
+
+/// A toolbox.
+pub(super) const TOOLBOX: TableKeys = TableKeys { place: "a toolbox", known: &["secrets"], later: &[] };
 
 /// The files of sessions.
 pub(super) const FILES: TableKeys = TableKeys { place: "[files]", known: &["allow"], later: &[] };

@@ -285,6 +285,20 @@ declare! {
     webhook_give_up_ms = 86_400_000;
     /// How often counts of deliveries are recorded, and how soon other workers know a new webhook, in milliseconds.
     webhook_known_ms = 1_000;
+    /// Toolboxes there are.
+    toolboxes_max = 256;
+    /// Tools of one toolbox.
+    toolbox_tools_max = 256;
+    /// The manifest of a toolbox, in bytes.
+    toolbox_manifest_bytes_max = 4_194_304;
+    /// Attempts that a process takes at once.
+    toolbox_take_max = 256;
+    /// Attempts that one request of a process reports about.
+    toolbox_reports_max = 1_024;
+    /// How long a process of a toolbox may be silent, in milliseconds: then it has lost its attempts, and their classes decide.
+    toolbox_silence_ms = 10_000;
+    /// How long a request of a process waits for work or news, in milliseconds: less than the silence, so that its next one is in time.
+    toolbox_wait_ms_max = 5_000;
     /// Schedules of a session that are enabled: each starts calls that nobody waits for.
     schedules_enabled_max = 5;
     /// Schedules of a session, enabled or not.

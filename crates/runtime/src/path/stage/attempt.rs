@@ -1,6 +1,7 @@
 //! Run the tool once: commit the intent, run, note the end.
 
 mod begin;
+pub(crate) mod handing;
 mod waits;
 
 use crate::api::error::{Lost, SessionError, chain};
@@ -24,7 +25,8 @@ use crate::session::still;
 use crate::session::turns::Turns;
 use crate::session::vault::scrub_error;
 use crate::tools::registry::{Registered, ToolLookup};
-use begin::{begin_clock, may_begin, withhold};
+use crate::tools::toolbox::HandedAttempt;
+use begin::{begin_clock, may_begin, too_many_stuck, withhold};
 use serde_json::Value;
 use std::future::Future;
 use std::pin::pin;
@@ -36,8 +38,6 @@ use windlass_core::call::{
     Abort, Accepted, Begins, CancelAsked, Cause, Fact, LatestEnd, Reason, Returned, Start, Stopped,
     ToolSearch,
 };
-use windlass_core::code::Code;
-use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::ids::AttemptNo;
 use windlass_core::tool::EffectClass;
 
@@ -70,6 +70,9 @@ pub(crate) async fn pin(held: &mut Held) -> Result<Pinned, Lost> {
     };
     if tool.is_paused() {
         return Ok(missing(held, Reason::ToolPaused));
+    }
+    if tool.link.as_ref().is_some_and(|link| link.is_away(held.on.rt.clock.elapsed_us())) {
+        return Ok(missing(held, Reason::NoWorker));
     }
     if held.call.pin.is_some_and(|pin| pin.contract == tool.contract) {
         held.seen_generation = generation;
@@ -116,22 +119,29 @@ pub(crate) async fn run(
     let (Start { attempt, intent, begins }, due_at) = (start, held.call.decision_time(&held.moment()));
     // What it waits for next is another wait.
     held.past.clock.parked_us = None;
-    held.note(start.fact(held.on.rt.policy.recorded()))?;
-    let mut is_recorded = false;
-    if held.must_record(intent) {
+    if let Some(fact) = start.fact(held.on.rt.policy.recorded()) {
+        held.note(fact)?;
+    }
+    let handed = match &tool.link {
+        Some(link) => handing::hand(held, link, start)?,
+        None => None,
+    };
+    let mut is_recorded = begins == Begins::Continued;
+    if !is_recorded && (handed.is_some() || held.must_record(intent)) {
         // Boxed, as all that is rare here, so that those that return at once need no room for it.
         Box::pin(held.commit()).await?;
         (began_us, is_recorded) = (None, true);
     }
     // The policy may have changed while the start became durable.
-    if is_recorded && begins != Begins::Resumed && !held.is_permitted(tool) {
+    if is_recorded && !begins.is_under_way() && !held.is_permitted(tool) {
         return withhold(held, attempt);
     }
     let args = arguments(held);
     let began_us = begin_clock(held, began_us);
     let began = Began { attempt, at_us: began_us, is_recorded };
     moment!("at.start");
-    let frame = AttemptFrame::new(held, began, begins == Begins::Redriven);
+    let mut frame = AttemptFrame::new(held, began, begins == Begins::Redriven);
+    frame.handed = handed;
     let signal = frame.signal.clone();
     if tool.spec.flags.background {
         Box::pin(keep_log(held, &signal, attempt)).await?;
@@ -169,6 +179,9 @@ pub(crate) async fn run(
         Watched::Ran(ran) => returned(held, tool, ended, ran).await,
         Watched::Stopped(stop) => Fact::Stopped(stopped(held, tool, ended, stop, left.unsettled)?),
     };
+    if signal.is_taken_back() {
+        return handing::take_back(held, attempt);
+    }
     held.spare.signal = Some(signal);
     // Who asked for the stop stands before it in the story.
     held.hear()?;
@@ -311,13 +324,15 @@ pub(crate) struct AttemptFrame {
     /// When it began, by the clock that never jumps.
     pub(crate) began_us: u64,
     pub(crate) signal: Arc<AttemptSignal>,
+    /// How it is handed to a toolbox, if it is.
+    pub(crate) handed: Option<HandedAttempt>,
 }
 
 impl AttemptFrame {
     fn new(held: &mut Held, began: Began, redrive: bool) -> AttemptFrame {
         let may_detach = may_detach(held);
         let signal = AttemptSignal::anew(held.spare.signal.take(), began, may_detach);
-        AttemptFrame { attempt: began.attempt, redrive, began_us: began.at_us, signal }
+        AttemptFrame { attempt: began.attempt, redrive, began_us: began.at_us, signal, handed: None }
     }
 }
 
@@ -574,19 +589,7 @@ pub(crate) fn context(held: &Held, frame: AttemptFrame) -> Cx {
         answer_lines_max: answer.answer_lines_max,
         task_end: held.latest_end(frame.began_us, &rules.for_task()),
         grace_ms: rules.grace_ms,
+        handed: frame.handed,
         signal: frame.signal,
-    }
-}
-
-fn too_many_stuck(tool: &Registered) -> Failure {
-    let message = format!(
-        "The tool {:?} does not stop when it is told to, and too many of its calls still hang. Do without it.",
-        tool.spec.name
-    );
-    Failure {
-        class: FailureClass::ResourceLimit,
-        source: Source::Runtime,
-        did_not_happen: true,
-        ..Failure::invalid_request(Code::ToolStuck, message)
     }
 }

@@ -57,8 +57,10 @@ pub(crate) async fn ask(
         None => arguments::parse(held).map_err(|failure| failure.message)?.value,
     };
     let signal = Arc::new(AttemptSignal::new(Began { attempt, at_us: now_us, is_recorded: true }));
-    let cx =
-        attempt::context(held, attempt::AttemptFrame { attempt, redrive: true, began_us: now_us, signal });
+    let cx = attempt::context(
+        held,
+        attempt::AttemptFrame { attempt, redrive: true, began_us: now_us, signal, handed: None },
+    );
     let asked = caught(|| reconciler.reconcile(args, &cx))?;
     let answer = tokio::select! {
         answer = polled(asked) => answer,

@@ -7,6 +7,7 @@ use crate::api::output::ToolError;
 use crate::api::polling::caught;
 use crate::tools::meter::Meter;
 use crate::tools::tool::Tool;
+use crate::tools::toolbox::ToolboxLink;
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -36,6 +37,8 @@ pub struct Registered {
     /// Whether it can be asked if an attempt took effect.
     pub reconciles: bool,
     pub(crate) tool: Arc<dyn Tool>,
+    /// The toolbox it is of, if it is of one.
+    pub(crate) link: Option<Arc<ToolboxLink>>,
     pub(crate) input: Option<Schema>,
     pub(crate) output: Option<Schema>,
     /// Shared with its replacement.
@@ -91,7 +94,7 @@ impl Registered {
             name: &self.spec.name,
             id: self.spec.stable_id(),
             source: self.spec.source,
-            server: None,
+            server: self.link.as_ref().map(|link| &*link.toolbox),
             class: self.class,
             hints: &self.spec.hints,
             asks: self.spec.approval == ApprovalRule::Ask,
@@ -141,6 +144,11 @@ impl Registered {
     /// Whether its calls have limits of their own.
     pub(crate) fn is_limited(&self) -> bool {
         self.spec.running_max.is_some() || self.spec.rate.is_some() || !self.spec.groups.is_empty()
+    }
+
+    /// Whether only the slots of its toolbox limit its calls.
+    pub(crate) fn is_limited_by_slots_alone(&self) -> bool {
+        self.link.is_some() && self.spec.running_max.is_none() && self.spec.rate.is_none()
     }
 
     /// The limits of its calls.
@@ -342,6 +350,7 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, host: &Host) -> Result<Registered, Re
         rules,
         reconciles,
         tool,
+        link: None,
         input,
         output,
         paused,
