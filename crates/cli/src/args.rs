@@ -151,6 +151,8 @@ pub enum Command {
     Webhooks(WebhooksArgs),
     /// Create, list and revoke the server's tokens
     Token(TokenArgs),
+    /// Print a link that opens the dashboard in a browser, once
+    Open(OpenLink),
     /// Copy the data folder consistently, also while a process owns it
     Backup(BackupArgs),
     /// Confirm that the original of a copied data folder is gone
@@ -533,6 +535,19 @@ pub struct Confirm {
     /// The original folder is not in use, and will not be used again
     #[arg(long, required = true)]
     pub original_gone: bool,
+}
+
+/// `windlass open`
+#[derive(Args)]
+#[command(after_help = "\
+The link logs one browser in, as the owner of the data folder, or as the principal of the token with --server. It can be used once,
+within 10 minutes. `windlass token list` lists the logins, and `windlass token revoke` ends them.
+
+Example: windlass open")]
+pub struct OpenLink {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `windlass doctor`

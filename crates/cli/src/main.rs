@@ -26,6 +26,7 @@ mod init;
 mod input;
 mod install;
 mod logs;
+mod open;
 mod owner;
 mod policy;
 mod questions;
@@ -136,6 +137,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Grants(args) => grants::grants(&at, owned, args).await,
         Command::Webhooks(args) => webhooks::webhooks(&at, owned, args).await,
         Command::Token(args) => token::token(&at, owned, args).await,
+        Command::Open(args) => open::open(&at, args).await,
         Command::Backup(args) => backup::backup(&at, args).await,
         Command::Confirm(args) => confirm::confirm(&at, &args).await,
         Command::Doctor(args) => doctor::doctor(&at, args).await,

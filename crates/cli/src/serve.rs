@@ -53,6 +53,11 @@ impl RunningServer {
         Ok(RunningServer { owner, address, token })
     }
 
+    /// Where a browser on this machine finds the dashboard.
+    pub fn page_url(&self) -> String {
+        self.owner.api().page_url().unwrap_or_else(|| self.url())
+    }
+
     pub fn url(&self) -> String {
         format!("http://{}", self.address.address())
     }
@@ -117,6 +122,7 @@ fn greet(at: &At, runtime: &Runtime, address: &Address, token: Option<&PathBuf>)
     show::text(&format!(
         "windlass {} serves http://{listen}\n  \
          described at  http://{listen}/openapi.json\n  \
+         dashboard     http://{listen}/ (`windlass open` prints a link that logs in)\n  \
          ask with      {token}\n  \
          data          {data}/windlass.db, durability {durability}\n  \
          socket        {data}/control.sock",

@@ -13,6 +13,7 @@ mod kind;
 mod permission;
 mod rare;
 mod repeat;
+mod span;
 
 pub use clock::{CallClock, LatestEnd, Moment, TooLate, ToolSearch, Waited};
 pub use end::End;
@@ -28,6 +29,7 @@ pub use kind::Kind;
 pub use permission::{
     ApprovalAnswer, ApprovalAnswered, ApprovalAsked, JudgedCall, Permission, Permit, Withheld,
 };
+pub use span::{InsideTime, LiveAttempt, SpanEnd, SpanKind, TimeSpan, spans};
 
 use crate::attempt::{Deadline, Rules};
 use crate::failure::{Failure, Retry};

@@ -10,8 +10,9 @@ use crate::view::{self, SESSIONS_MAX, ShownBatch, View, Whose};
 use crate::wire::AnswerWait;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use std::path::Path;
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use windlass::error::AskError;
@@ -32,6 +33,10 @@ struct ApiParts {
     tokens: Tokens,
     bodies: Bodies,
     draining: watch::Sender<bool>,
+    /// The data folder, if there is one.
+    folder: Option<PathBuf>,
+    /// The first address that it is served at.
+    address: OnceLock<SocketAddr>,
 }
 
 impl Api {
@@ -40,7 +45,8 @@ impl Api {
         let (runtime, tokens) = (runtime.clone(), Tokens::new(runtime, folder));
         let sessions = Sessions::of(&runtime);
         let (bodies, draining) = (Bodies::new(runtime.limits()), watch::Sender::new(false));
-        Api(Arc::new(ApiParts { runtime, sessions, tokens, bodies, draining }))
+        let (folder, address) = (folder.map(Path::to_path_buf), OnceLock::new());
+        Api(Arc::new(ApiParts { runtime, sessions, tokens, bodies, draining, folder, address }))
     }
 
     /// Takes no more work, and answers waiting requests with the current state.
@@ -66,6 +72,28 @@ impl Api {
     /// The tokens.
     pub fn tokens(&self) -> &Tokens {
         &self.0.tokens
+    }
+
+    /// The data folder, if there is one.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.0.folder.as_deref()
+    }
+
+    /// It is served at this address.
+    pub(crate) fn served_at(&self, address: SocketAddr) {
+        // The first one stands: links of the dashboard lead there.
+        let _ = self.0.address.set(address);
+    }
+
+    /// Where this machine's browsers find the dashboard, if it is served at an address.
+    pub fn page_url(&self) -> Option<String> {
+        let mut address = *self.0.address.get()?;
+        match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+            IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+            IpAddr::V4(_) | IpAddr::V6(_) => {}
+        }
+        Some(format!("http://{address}"))
     }
 
     pub(crate) fn bodies(&self) -> &Bodies {

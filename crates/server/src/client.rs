@@ -9,6 +9,7 @@ use crate::following::Following;
 use crate::problem::Problem;
 use crate::socket;
 use crate::wire::background::{EmittedEvent, EventBody, NoticeBody, PostedNotice};
+use crate::wire::logins::{LoginCodeBody, LoginCodeView};
 use crate::wire::policy::{PolicyBody, PolicyCheckBody};
 use crate::wire::schedules::{EditSchedule, ScheduleBody};
 use crate::wire::shown::{NewTokenView, PageView, Revoked, SessionView, TokenView};
@@ -191,6 +192,11 @@ impl Client {
     /// Creates a token.
     pub async fn make_token(&self, wanted: &NewToken) -> Result<NewTokenView, ClientError> {
         self.post("/v1/tokens".to_string(), wanted, ANSWER_WAIT).await
+    }
+
+    /// Creates a code that logs a browser in.
+    pub async fn make_login(&self, wanted: &LoginCodeBody) -> Result<LoginCodeView, ClientError> {
+        self.post("/v1/logins".to_string(), wanted, ANSWER_WAIT).await
     }
 
     /// Revokes a token.

@@ -1,23 +1,27 @@
 //! The whole surface on one screen. Each line is a route: method, path, scope, handler, name, request, response,
 //! and the problems of its own. The router, the scopes and the OpenAPI description are made from it.
 
-use crate::access::{self, Caller, Entrance, Shows, TokenScope};
+use crate::access::{self, Caller, Entrance, Shows, TokenScope, WantedThing};
 use crate::api::Api;
 use crate::bodies::RequestRoom;
+use crate::changes;
 use crate::events::{self, Follow};
 use crate::metrics;
+use crate::page;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{
-    approvals, artifacts, asks, batches, calls, files, grants, health, pairs, policy, schedules, secrets,
-    sessions, tasks, tokens, tools, triggers, webhooks,
+    approvals, artifacts, asks, batches, calls, files, grants, health, logins, overview, pairs, policy,
+    schedules, secrets, sessions, tasks, tokens, tools, triggers, webhooks,
 };
-use crate::view::{CallPage, QuestionPage, ShownBatch, ShownCall};
+use crate::view::{BatchPage, CallPage, QuestionPage, ShownBatch, ShownCall};
 use crate::watched::{self, TokenWatch};
 use crate::wire;
 use crate::wire::approvals::{
     DecisionBody, DecisionReceipt, PreviewBody, PreviewView, RememberedView, WaitingPage, WaitingQuery,
 };
 use crate::wire::grants::{AttenuateBody, GrantBody, GrantQuery, GrantView, NewGrantView};
+use crate::wire::logins::{LoginBody, LoginCodeBody, LoginCodeView, LogoutReceipt, PageLoginView};
+use crate::wire::overview::{BatchesQuery, CallCheckBody, Overview};
 use crate::wire::policy::{PolicyBody, PolicyCheckBody};
 use crate::wire::schedules::{EditSchedule, Fires, PreviewQuery, ScheduleBody};
 use crate::wire::shown::{
@@ -35,18 +39,19 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use hyper::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::pin::Pin;
-use windlass::policy::{PolicyCheck, PolicyVersion};
-use windlass::schedules::Schedule;
+use windlass::policy::{CallCheck, PolicyCheck, PolicyVersion};
+use windlass::schedules::{Schedule, SessionSchedule};
 use windlass::secrets::SecretEntry;
-use windlass::tasks::{LogPiece, Notice, Task};
+use windlass::tasks::{LogPiece, Notice, SessionTask, Task};
 use windlass::triggers::Trigger;
 use windlass::webhooks::{Webhook, WebhookTrial};
+use windlass::workers::WorkerEntry;
 
 /// All routes.
 #[rustfmt::skip]
 #[expect(clippy::too_many_lines, reason = "one table, a line for each route")]
 pub(crate) fn surface() -> Vec<Route> {
-    use ProblemCode::{BadBatch, Conflict, Draining, FourEyes, Gone, InvalidArgs, InvalidFile, InvalidGrant, InvalidPair, InvalidPolicy, InvalidSchedule, InvalidSecret, InvalidSession, InvalidToken, InvalidTrigger, InvalidWebhook, NoSecretKey, NoSuchRange, NoSuchSignal, NoSuchTool, NotBackground, NotFound, Over, Overloaded, ProviderFailed, SessionClosed, StaleDigest, StoreUnavailable, TooManyChildren, TooManyGrants, TooManyPairs, TooManySchedules, TooManySecrets, TooManySignals, TooManyTokens, TooManyTriggers, TooManyWebhooks, Unacknowledged, Unfit};
+    use ProblemCode::{BadBatch, Conflict, Draining, FourEyes, Gone, InvalidArgs, InvalidFile, InvalidGrant, InvalidPair, InvalidPolicy, InvalidSchedule, InvalidSecret, InvalidSession, InvalidToken, InvalidTrigger, InvalidWebhook, NoSecretKey, NoSuchRange, NoSuchSignal, NoSuchTool, NotBackground, NotFound, Over, Overloaded, ProviderFailed, SessionClosed, StaleDigest, StoreUnavailable, TooManyChildren, TooManyGrants, TooManyPairs, TooManyRequests, TooManySchedules, TooManySecrets, TooManySignals, TooManyTokens, TooManyTriggers, TooManyWebhooks, Unacknowledged, Unfit, WrongToken};
     use TokenScope::{Admin, Approve, Calls, Complete, Read};
     vec![
         Route::get("/healthz", OPEN, health::healthz).called("health").answers::<HealthView>("Whether the process is alive."),
@@ -54,8 +59,18 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/openapi.json", OPEN, health::openapi).called("openapi").answers::<serde_json::Value>("This OpenAPI description."),
         Route::get("/metrics", Admin, metrics::metrics).called("metrics").tells("text/plain", "Metrics in Prometheus text format."),
 
+        Route::get("/v1/overview", Read, overview::show).called("get_overview").answers::<Overview>("Shows what the server does: open calls by state, what waits, the latest batches."),
+        Route::get("/v1/changes", Read, changes::changes).called("follow_changes").tells("text/event-stream", "Streams the names of sessions that have changed, at most four times a second.").or(&[Overloaded]),
+        Route::get("/v1/tasks", Read, overview::tasks).called("list_all_tasks").asks::<wire::background::TaskQuery>().answers::<PageView<SessionTask>>("Lists the tasks of all sessions, newest first, without schedules."),
+        Route::get("/v1/schedules", Read, overview::schedules).called("list_all_schedules").asks::<wire::Paging>().answers::<PageView<SessionSchedule>>("Lists the schedules of all sessions, by session and id."),
+        Route::get("/v1/workers", Read, overview::workers).called("list_workers").answers::<PageView<WorkerEntry>>("Lists the workers of the store."),
+        Route::post("/v1/logins", Read, logins::make_code).called("create_login").takes::<LoginCodeBody>().makes::<LoginCodeView>("Creates a code that logs a browser in to the dashboard, once.").or(&[InvalidToken, TooManyTokens]),
+        Route::post("/login", OPEN, logins::log_in).called("log_in").takes::<LoginBody>().answers::<PageLoginView>("Logs a browser in, with a code or a token. The login is a token in two halves: the page key, and a cookie.").or(&[WrongToken, TooManyTokens, TooManyRequests]),
+        Route::post("/v1/logout", Read, logins::log_out).called("log_out").takes::<wire::Nothing>().answers::<LogoutReceipt>("Ends the login of a browser.").or(&[Unfit]),
+
         Route::get("/v1/tools", Read, tools::list).called("list_tools").asks::<wire::Paging>().answers::<PageView<ToolView>>("Lists the tools, by name."),
         Route::get("/v1/tools/{name}", Read, tools::show).called("get_tool").answers::<ToolView>("Shows one tool."),
+        Route::post("/v1/tools/{name}/check", Read, tools::check).called("check_call").takes::<CallCheckBody>().answers::<CallCheck>("Checks a call without making it: its arguments, the repairs, and the ruling of the policy.").or(&[NoSuchTool, ProviderFailed]),
         Route::post("/v1/tools/{name}/pause", Admin, tools::pause).called("pause_tool").takes::<wire::Nothing>().answers::<ToolView>("Pauses a tool: none of its calls start."),
         Route::post("/v1/tools/{name}/resume", Admin, tools::resume).called("resume_tool").takes::<wire::Nothing>().answers::<ToolView>("Resumes a paused tool."),
 
@@ -70,7 +85,8 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/sessions/{session}/connections/{provider}", Complete, asks::connect).called("report_connection").takes::<wire::Connect>().answers::<wire::ConnectionReach>("Reports whether the session is connected to a provider."),
 
         Route::post("/v1/sessions/{session}/batches", Calls, batches::submit).called("submit_batch").asks::<BatchQuery>().takes::<BatchOrResponse>().answers::<BatchOrTurn>("Submits a batch; recorded calls are answered without running again.").or(SUBMIT),
-        Route::get("/v1/sessions/{session}/batches/{key}", Read, batches::show).called("get_batch").answers::<ShownBatch>("Shows a batch."),
+        Route::get("/v1/sessions/{session}/batches", Read, overview::batches).called("list_batches").asks::<BatchesQuery>().answers::<BatchPage>("Lists the session's batches, newest first, without those that calls made."),
+        Route::get("/v1/sessions/{session}/batches/{key}", Read, batches::show).called("get_batch").asks::<wire::ShowBatch>().answers::<ShownBatch>("Shows a batch."),
         Route::post("/v1/sessions/{session}/batches/{key}/calls", Calls, batches::push).called("push_calls").takes::<wire::Push>().answers::<ShownBatch>("Pushes calls to a batch, which the first push opens.").or(BATCH),
         Route::post("/v1/sessions/{session}/batches/{key}/close", Calls, batches::close).called("close_batch").takes::<wire::Close>().answers::<ShownBatch>("Closes a batch that is open for pushes.").or(&[BadBatch, Draining]),
         Route::post("/v1/sessions/{session}/batches/{key}/cancel", Calls, asks::cancel_batch).called("cancel_batch").takes::<wire::BatchCancelBody>().answers::<wire::Cancelled>("Cancels the calls of the batch, or the one with the given id."),
@@ -195,6 +211,7 @@ pub fn router(api: &Api, door: &Entrance) -> Router {
     for route in surface() {
         router = router.route(route.path, (route.behind)(door));
     }
+    router = page::routes(router, door);
     let strange = |code: ProblemCode, told: &'static str| async move { Problem::new(code, told) };
     router
         .fallback(move || {
@@ -403,7 +420,7 @@ async fn admit(
     let caller = match door {
         Entrance::Socket => Caller::local(),
         Entrance::Address(rules) => {
-            rules.check(shows)?;
+            rules.check(shows, WantedThing::Api)?;
             if needs.is_none() {
                 return Ok(None);
             }

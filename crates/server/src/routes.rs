@@ -10,6 +10,8 @@ pub mod calls;
 pub mod files;
 pub mod grants;
 pub mod health;
+pub mod logins;
+pub mod overview;
 pub mod pairs;
 pub mod policy;
 pub mod schedules;

@@ -88,6 +88,8 @@ pub enum StoreSpace {
     FolderSecret = 72,
     /// Webhooks, by their ids.
     Webhook = 71,
+    /// Codes that log a browser in once, by their hashes.
+    Login = 73,
 }
 
 /// The number of the space of removed sessions' names, as [`gone_key`] hashes them: they are never used again. A store writes it with

@@ -84,6 +84,8 @@ table! {
         Recent,
         /// The pages of a feed. The last reader clears them.
         Pages,
+        /// The names of changed sessions. Alone, or marked under the table of open batches.
+        ChangeMarks,
         /// The state behind a page, taken by the reader of the next one while it looks at the pages.
         Follower,
         /// The registered tools. Alone: who is told of a change is told after it.

@@ -114,6 +114,9 @@ pub struct TokenView {
     /// The principals whose calls it may approve, beside its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approves: Vec<String>,
+    /// Whether it is the login of a browser.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub page: bool,
 }
 
 /// A new token.

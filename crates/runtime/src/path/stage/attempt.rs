@@ -550,6 +550,7 @@ fn rules_now(held: &Held, is_task: bool) -> Rules {
 fn runs<'a>(held: &'a Held, signal: &Arc<AttemptSignal>) -> AttemptRun<'a> {
     let runs = held.on.batch.runs(held.id.ordinal, signal);
     let feed = held.on.session.lane.feed();
+    feed.changed();
     if feed.is_followed()
         && let Some(running) = signal.unrecorded(&*held.on.rt.clock)
     {

@@ -1,0 +1,45 @@
+// Sessions, and one session with all that belongs to it.
+import { Ago, Block, Empty, html, Link, Loaded, useLoad, usePages, VirtualRows } from "./ui.js";
+import { get, path, query } from "./api.js";
+import { BatchRow } from "./now.js";
+import { CallRow } from "./calls.js";
+import { ScheduleCard, TaskRow } from "./tasks.js";
+import { Text, text } from "./text.js";
+
+export function Sessions() {
+  const pages = usePages((after) => (signal) => get("/v1/sessions" + query({ limit: 100, after }), signal), []);
+  const row = (session) => html`<${Link} class="row" to=${path`/ui/sessions/${session.id}`}>
+    <span class="main"><strong>${text(session.title ?? session.id)}</strong> ${session.title && html`<span class="quiet">${text(session.id)}</span>`}</span>
+    <span class="quiet">${session.principal && text(session.principal)}</span>
+    <span>${Object.entries(session.labels ?? {}).map(([name, value]) => html`<span class="chip">${text(name)}=${text(value)}</span> `)}</span>
+    <span>${session.open_batches > 0 && html`<span class="chip">${session.open_batches} open</span>`}</span>
+    <span class="quiet">${session.created_at && html`since <${Ago} at=${session.created_at} />`}</span>
+  </${Link}>`;
+  return html`<h1 tabindex="-1">Sessions</h1><${Loaded} from=${pages.first}>${() => pages.items.length === 0
+    ? html`<${Empty} paste="windlass sessions">There is no session yet. The first call in one opens it.</${Empty}>`
+    : html`<${VirtualRows} label="Sessions" id=${(session) => session.id} ...${{ ...pages, row }} />`}</${Loaded}>`;
+}
+
+export function Session({ session }) {
+  const only = { session };
+  const found = useLoad((signal) => get(path`/v1/sessions/${session}`, signal), [session], only);
+  const part = (name) => useLoad((signal) => get(path`/v1/sessions/${session}` + `/${name}?limit=20`, signal), [session], only);
+  const [batches, calls, tasks] = [part("batches"), part("calls"), part("tasks")];
+  const [schedules, triggers, inbox, files] = [part("schedules"), part("triggers"), part("inbox"), part("files")];
+  const none = [];
+  const list = (id, title, from, row) => {
+    if (from.data?.items.length === 0) return void none.push(title.toLowerCase());
+    return html`<${Block} id=${id} title=${title}><${Loaded} from=${from}>${(page) => html`<ul class="rows" aria-label=${title}>${page.items.map((item) => html`<li>${row(item)}</li>`)}</ul>`}</${Loaded}></${Block}>`;
+  };
+  return html`<h1 tabindex="-1">Session ${text(session)}</h1>
+    <${Loaded} from=${found}>${(about) => html`<p class="quiet">${about.title && html`<strong>${text(about.title)}</strong> · `}of ${text(about.principal ?? "nobody")} · ${about.entries} entries · ${about.open_batches} open
+      ${about.parent && html` · child of <${Link} to=${path`/ui/sessions/${about.parent}`}>${text(about.parent)}</${Link}>`}${about.folder && html` · files in <code>${text(about.folder)}</code>`}</p>`}</${Loaded}>
+    ${list("batches", "Batches", batches, (batch) => html`<${BatchRow} batch=${batch} />`)}
+    ${list("calls", "Calls", calls, (call) => html`<${CallRow} call=${call} />`)}
+    ${list("tasks", "Tasks", tasks, (task) => html`<${TaskRow} task=${{ ...task, session }} />`)}
+    ${list("schedules", "Schedules", schedules, (schedule) => html`<${ScheduleCard} schedule=${{ ...schedule, session }} again=${schedules.again} />`)}
+    ${list("triggers", "Triggers", triggers, (trigger) => html`<div class="row"><span class="main"><strong>${text(trigger.event)}</strong> → ${text(trigger.tool)}</span><span class="quiet">${text(trigger.id)}</span></div>`)}
+    ${list("inbox", "Inbox", inbox, (notice) => html`<div class="card"><strong>${text(notice.title ?? notice.kind ?? "notice")}</strong><${Text} value=${notice.text} /></div>`)}
+    ${list("files", "Files", files, (file) => html`<div class="row"><span class="main"><code>${text(file.path ?? file.name)}</code></span><span class="quiet number">${file.bytes !== undefined && `${file.bytes} bytes`}</span></div>`)}
+    ${none.length > 0 && html`<p class="quiet">It has no ${none.join(", ")}.</p>`}`;
+}
