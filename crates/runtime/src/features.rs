@@ -5,6 +5,7 @@ pub(crate) mod approvals;
 pub(crate) mod awaits;
 pub(crate) mod catalog;
 pub(crate) mod children;
+pub(crate) mod deliveries;
 pub(crate) mod files;
 pub(crate) mod inbox;
 pub(crate) mod pairs;

@@ -235,6 +235,7 @@ pub mod sessions {
     pub use crate::api::content::{ContentHash, FileExpectation};
     pub use crate::attempt::inside::Attachment;
     pub use crate::features::children::{ChildSession, ChildSpec, SettingsFuture};
+    pub use crate::features::deliveries::Deliveries;
     pub use crate::features::files::{
         FileEntry, FileKind, FilePage, FileStat, SessionFiles, SessionFolder, WrittenFile,
     };

@@ -64,6 +64,8 @@ pub enum Space {
     Secret = 62,
     /// Messages for webhooks that are not delivered yet, by webhook and by the time of their next delivery.
     Outgoing = 63,
+    /// The answers that reached their caller, by the digest of the call.
+    Delivered = 70,
 }
 
 /// The subject of the records of the whole store. Each is written by itself.
@@ -163,7 +165,7 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 impl Space {
     /// The spaces that are removed with their session, in this order. Blobs come first: the rest of a blob is found by its record.
     /// [`Space::Removing`] is not among them.
-    pub(crate) const REMOVED: [Space; 22] = [
+    pub(crate) const REMOVED: [Space; 23] = [
         Space::Blob,
         Space::Content,
         Space::Loose,
@@ -186,6 +188,7 @@ impl Space {
         Space::Secret,
         Space::Outgoing,
         Space::Unknown,
+        Space::Delivered,
     ];
 
     /// Its records in a session.

@@ -1,5 +1,6 @@
 //! The tasks of a session: calls that continue, or continued, without their callers.
 
+mod ended;
 mod messages;
 mod spawn;
 pub(crate) mod tools;

@@ -316,6 +316,20 @@ declare! {
     event_look_ms = 1_000;
     /// A stream of events that is silent for so long, in milliseconds, says that it is still there.
     event_keepalive_ms = 15_000;
+    /// How long the answer to an MCP call without a progress token is held, in milliseconds: some clients give up after 5 s.
+    mcp_hold_ms = 4_000;
+    /// How long the answer to an MCP call with a progress token is held, in milliseconds: most clients wait for a minute.
+    mcp_progress_hold_ms = 45_000;
+    /// How often progress is reported while an answer is held, in milliseconds: clients that hear nothing give up.
+    mcp_progress_ms = 10_000;
+    /// How often an MCP client is asked to repeat a call that is not over: clients themselves stop after 10 rounds.
+    mcp_rounds_max = 8;
+    /// How long after its end an MCP call whose answer was not delivered is joined by an identical one, in milliseconds.
+    mcp_join_ms = 600_000;
+    /// How often MCP clients are told to look at a task, in milliseconds.
+    mcp_poll_ms = 1_000;
+    /// The tools on one page of an MCP list.
+    mcp_tools_page = 500;
     /// An event carries so much of arguments, results and messages; the call has the whole.
     event_text_bytes_max = 4 << 10;
     /// Messages for a session that its owner reads at once.
