@@ -21,6 +21,7 @@ use windlass_core::handle::{Handle, HandleKind, open_question_id};
 use windlass_core::ids::CallId;
 use windlass_core::narration::Locale;
 use windlass_core::time::Timestamp;
+use windlass_mcp::Gateway;
 
 /// Shared state of all handlers. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -32,6 +33,7 @@ struct ApiParts {
     tokens: Tokens,
     bodies: Bodies,
     draining: watch::Sender<bool>,
+    mcp: Gateway,
 }
 
 impl Api {
@@ -40,7 +42,8 @@ impl Api {
         let (runtime, tokens) = (runtime.clone(), Tokens::new(runtime, folder));
         let sessions = Sessions::of(&runtime);
         let (bodies, draining) = (Bodies::new(runtime.limits()), watch::Sender::new(false));
-        Api(Arc::new(ApiParts { runtime, sessions, tokens, bodies, draining }))
+        let mcp = Gateway::new(&runtime, draining.subscribe());
+        Api(Arc::new(ApiParts { runtime, sessions, tokens, bodies, draining, mcp }))
     }
 
     /// Takes no more work, and answers waiting requests with the current state.
@@ -66,6 +69,11 @@ impl Api {
     /// The tokens.
     pub fn tokens(&self) -> &Tokens {
         &self.0.tokens
+    }
+
+    /// The runtime as an MCP server.
+    pub(crate) fn mcp(&self) -> &Gateway {
+        &self.0.mcp
     }
 
     pub(crate) fn bodies(&self) -> &Bodies {

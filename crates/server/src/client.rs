@@ -1,5 +1,6 @@
 //! The API's client: asks the owner of a folder through its socket, or a server at an address.
 
+pub mod mcp;
 mod webhooks;
 
 mod people;

@@ -9,6 +9,7 @@ mod bytes;
 pub mod calls;
 pub mod files;
 pub mod health;
+pub mod mcp;
 pub mod pairs;
 pub mod policy;
 pub mod schedules;

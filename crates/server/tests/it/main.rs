@@ -14,6 +14,7 @@ mod images;
 mod kept;
 mod looks;
 mod matrix;
+mod mcp;
 mod mount;
 mod overlays;
 mod policy;

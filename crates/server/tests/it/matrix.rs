@@ -157,6 +157,10 @@ pub fn body(method: &str, path: &str) -> Value {
         "PATCH" => return json!({"title": "hers"}),
         _ => return Value::Null,
     }
+    if path.starts_with("/mcp") {
+        let params = json!({"name": "say", "arguments": {}});
+        return json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    }
     match path.rsplit('/').next().expect("a part") {
         "batches" | "calls" => json!({"calls": [{"id": "m", "tool": "say"}]}),
         "signal" => json!({"name": "go", "payload": 1}),
@@ -214,6 +218,7 @@ impl Route {
     /// Whether a session is opened by it.
     pub fn opens(&self) -> bool {
         self.path.ends_with("/batches")
+            || self.path == "/mcp/{session}"
             || (self.path.ends_with("/schedules") && self.method == "POST")
             || (self.path.ends_with("/triggers") && self.method == "POST")
             || (self.path.ends_with("/events") && self.method == "POST")
