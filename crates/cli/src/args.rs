@@ -4,6 +4,7 @@ pub mod approvals;
 mod background;
 mod backup;
 mod events;
+mod mcp;
 mod policy;
 mod run;
 mod schedules;
@@ -16,6 +17,7 @@ pub use approvals::Connections;
 pub use background::{InboxArgs, Logs, MessagesArgs, SayArgs, TasksArgs, TasksCommand};
 pub use backup::BackupArgs;
 pub use events::{EmitArgs, FulfilArgs, NoticeArgs};
+pub use mcp::McpArgs;
 pub use policy::{InitArgs, PolicyArgs, PolicyCheckArgs, PolicyCommand, PolicyHistoryArgs, PolicySetArgs};
 pub use run::RunArgs;
 pub use schedules::{
@@ -58,10 +60,11 @@ Example: windlass call echo '{\"message\": \"hello\"}'";
 
 /// Builds the command line. The help of each command hides global options that the command does not use.
 pub fn command() -> clap::Command {
-    let refused: [(&str, &[&str]); 6] = [
+    let refused: [(&str, &[&str]); 7] = [
         ("init", &["server", "token_file"]),
         ("serve", &["server", "token_file"]),
         ("dev", &["server", "token_file"]),
+        ("mcp", &["server", "token_file"]),
         ("backup", &["server", "token_file"]),
         ("doctor", &["server", "token_file"]),
         ("bench", &["data", "server", "token_file"]),
@@ -85,6 +88,8 @@ pub enum Command {
     Serve(Serve),
     /// Serve a demo folder with example tools and calls, and print what to type next
     Dev(Dev),
+    /// Serve an MCP client on standard input and output, through the owner of the data folder
+    Mcp(McpArgs),
     /// Write a starter windlass.toml, with a template policy if asked to
     Init(InitArgs),
     /// Run a batch of calls from a file; running it again returns the recorded answers

@@ -25,6 +25,7 @@ mod init;
 mod input;
 mod install;
 mod logs;
+mod mcp;
 mod owner;
 mod policy;
 mod questions;
@@ -103,6 +104,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
     match cli.command {
         Command::Serve(args) => serve::serve(&at, owned, args).await,
         Command::Dev(args) => dev::dev(&at, owned, args).await,
+        Command::Mcp(args) => mcp::mcp(&at, args).await,
         Command::Run(args) => run::run(&at, owned, args).await,
         Command::Call(args) => call::call(&at, owned, args).await,
         Command::Tools(args) => tools::tools(&at, args).await,

@@ -14,6 +14,7 @@ mod examples;
 mod flood;
 mod kills;
 mod logs;
+mod mcp;
 mod memory;
 mod people;
 mod policy;
