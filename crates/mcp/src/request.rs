@@ -87,12 +87,14 @@ impl CallTask {
             }
         };
         let seen = tokio::select! {
-            seen = self.watch(&begun, &voice) => seen,
+            // First: a request that was cancelled has no answer, even if that is there by now.
+            biased;
             fate = listener.fate() => {
                 self.abandon(&begun, fate).await;
                 return;
             }
             () = self.gateway.closes(), if self.visitor.is_bridge => return,
+            seen = self.watch(&begun, &voice) => seen,
         };
         let rung = match seen {
             Ok(seen) => self.rung(&begun, seen).await,

@@ -80,9 +80,6 @@ async fn a_client_with_tasks_gets_one_that_ends_with_the_result() {
     rig.go.add_permits(1);
     let ended = rig.ended_task(&id).await;
     assert_eq!((&ended["status"], text(&ended["result"])), (&json!("completed"), "effect 1".to_string()));
-    rig.go.add_permits(1);
-    let read = rig.result(&Mcp::modern("tools/call", &tasks(), call("look"))).await;
-    assert_eq!(text(&read), "effect 2", "a call that is over in time is answered at once");
     let created = rig.result(&pay).await;
     let id = created["taskId"]
         .as_str()
@@ -92,6 +89,14 @@ async fn a_client_with_tasks_gets_one_that_ends_with_the_result() {
     assert_eq!(rig.result(&cancel).await["resultType"], "complete");
     assert_eq!(rig.ended_task(&id).await["status"], "cancelled");
     assert_eq!(rig.result(&cancel).await["resultType"], "complete", "acknowledged, whatever became of it");
+}
+
+#[tokio::test]
+async fn a_call_that_is_over_in_time_is_answered_at_once() {
+    let rig = Rig::patient();
+    rig.go.add_permits(1);
+    let read = rig.result(&Mcp::modern("tools/call", &tasks(), call("look"))).await;
+    assert_eq!((text(&read).as_str(), &read["resultType"]), ("effect 1", &json!("complete")));
 }
 
 #[tokio::test]
@@ -125,7 +130,12 @@ async fn a_client_that_repeats_by_itself_joins_its_call() {
     let third = rig.result(&asked(second["requestState"].clone())).await;
     assert!(text(&third).contains("continues as task"), "after the last round: {third}");
     rig.go.add_permits(1);
-    let told = text(&rig.result(&asked(second["requestState"].clone())).await);
+    let told = loop {
+        let told = text(&rig.result(&asked(second["requestState"].clone())).await);
+        if !told.contains("continues as task") {
+            break told;
+        }
+    };
     assert_eq!((told.as_str(), rig.effects()), ("effect 1", 1));
 }
 

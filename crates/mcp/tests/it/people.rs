@@ -20,7 +20,7 @@ fn form(result: &Value) -> (String, Value) {
 
 #[tokio::test]
 async fn a_person_decides_in_a_form() {
-    let rig = Rig::impatient();
+    let rig = Rig::patient();
     for (action, content, expected) in [
         ("accept", json!({"approve": true}), "effect 1"),
         ("accept", json!({"approve": false}), "did not allow"),
@@ -53,13 +53,15 @@ async fn a_form_is_shown_only_to_who_may_answer_it() {
     rig.visitor.may_answer = false;
     let asked = rig.result(&Mcp::modern("tools/call", &json!({"elicitation": {}}), call("ask"))).await;
     assert!(asked.get("inputRequests").is_none(), "{asked}");
-    let waits = rig.runtime.waiting().await.expect("readable");
-    assert_eq!(waits.len(), 2, "both wait in the list");
+    // Both wait in the list, sooner or later.
+    while rig.runtime.waiting().await.expect("readable").len() < 2 {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
 async fn a_task_asks_and_is_answered() {
-    let rig = Rig::impatient();
+    let rig = Rig::patient();
     for (tool, content, expected) in
         [("risky", json!({"approve": true}), "effect 1"), ("ask", json!({"answer": "red"}), "red")]
     {

@@ -73,6 +73,11 @@ impl Rig {
         })
     }
 
+    /// With answers that are held until there is something to tell, however busy the machine is.
+    pub fn patient() -> Rig {
+        Rig::within(|limits| (limits.mcp_hold_ms, limits.mcp_progress_hold_ms) = (60_000, 60_000))
+    }
+
     pub fn within(change: impl FnOnce(&mut Limits)) -> Rig {
         let mut config = Config::new(MemoryStore::new().expect("a store"));
         change(&mut config.limits);

@@ -340,6 +340,7 @@ async fn a_form_approves_only_with_the_scope() {
     let agent = door.served.token_of("agent", &[TokenScope::Calls, TokenScope::Complete]).await;
     let told = door.result(&risky().of(&agent)).await;
     assert!(told.get("inputRequests").is_none(), "an agent must not approve its own calls: {told}");
+    let door = Door::within(|limits| limits.mcp_hold_ms = 60_000).await;
     let person = door.served.token_of("ann", &[TokenScope::Calls, TokenScope::Approve]).await;
     let told = door.result(&risky().of(&person)).await;
     assert!(told["inputRequests"].is_object(), "{told}");
@@ -350,5 +351,5 @@ async fn a_form_approves_only_with_the_scope() {
         .iter()
         .filter_map(|session| session["id"].as_str())
         .collect();
-    assert_eq!(names, ["mcp-agent", "mcp-ann"], "each caller has a session");
+    assert_eq!(names, ["mcp-ann"], "the caller has a session of its own");
 }
