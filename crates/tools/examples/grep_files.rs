@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use windlass::sessions::SessionOpening;
 use windlass::store::memory::MemoryStore;
-use windlass::{Args, BatchRequest, CallRequest, Config, Runtime};
+use windlass::{Args, BatchRequest, CallRequest, Config, Limits, Runtime};
 use windlass_tools::{BuiltinGroup, builtin};
 
 /// Patterns, and whether they match so often that a page is full before all files are searched.
@@ -111,7 +111,9 @@ fn plant(tree: &Path, files: usize) -> Result<usize, Box<dyn Error>> {
 
 async fn open(folder: &Path, tree: &Path) -> Result<Runtime, Box<dyn Error>> {
     let (files, folders) = (Some(folder.join("files")), vec![folder.join("projects")]);
-    let runtime = Runtime::new(Config { files, folders, ..Config::new(MemoryStore::new()?) });
+    // The same search over and over is what is measured here, and no loop of a model.
+    let limits = Limits { loop_batches_max: u64::MAX, loop_cycles_max: u64::MAX, ..Limits::default() };
+    let runtime = Runtime::new(Config { files, folders, limits, ..Config::new(MemoryStore::new()?) });
     for tool in builtin(&[BuiltinGroup::Files]) {
         runtime.register_shared(tool)?;
     }
