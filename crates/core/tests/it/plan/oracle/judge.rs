@@ -259,7 +259,9 @@ impl World {
             Some(Why::Rate { until_us, .. }) => {
                 !self.rate_holds(call.tool) && until_us.is_some_and(|until_us| until_us > self.now_us)
             }
-            Some(Why::NoSuchTool | Why::Turn) => false,
+            // Refused for the want of room, which there may be since: it leaves without a turn.
+            Some(Why::Turn) => call.state == State::Refused,
+            Some(Why::NoSuchTool) => false,
         };
         assert!(so, "{call:?} is told to wait because of {why:?}");
         if let Some(Why::Rate { until_us, .. }) = why
