@@ -1,5 +1,5 @@
-//! Counting allocations. Counting costs atomics on every allocation, so that a binary which takes times does not
-//! install the allocator, and one which counts does not take times:
+//! Counting allocations. Counting costs atomics on every allocation, so that a binary which takes times of single calls in
+//! memory does not install the allocator, and one which counts does not take such times:
 //!
 //! ```
 //! use windlass_bench::allocations::{self, CountingAlloc};
@@ -27,6 +27,13 @@ pub fn during<T>(work: impl FnOnce() -> T) -> (T, Option<u64>) {
     let before = so_far();
     let result = work();
     (result, so_far().zip(before).map(|(after, before)| after - before))
+}
+
+/// How many bytes the whole process has allocated and not freed; nothing if nobody counts.
+pub fn held_bytes() -> Option<u64> {
+    let stats = INSTRUMENTED_SYSTEM.stats();
+    // Both count growing and shrinking, too.
+    (stats.allocations > 0).then(|| stats.bytes_allocated.saturating_sub(stats.bytes_deallocated) as u64)
 }
 
 /// How many the whole process has made so far; nothing if nobody counts.

@@ -5,11 +5,14 @@ mod background;
 mod backup;
 mod events;
 mod grants;
+mod mcp;
 mod policy;
 mod run;
 mod schedules;
 mod secrets;
+mod serve;
 mod token;
+mod toolboxes;
 mod triggers;
 mod webhooks;
 
@@ -18,19 +21,21 @@ pub use background::{InboxArgs, Logs, MessagesArgs, SayArgs, TasksArgs, TasksCom
 pub use backup::BackupArgs;
 pub use events::{EmitArgs, FulfilArgs, NoticeArgs};
 pub use grants::{AttenuateGrant, GrantsArgs, GrantsCommand, IssueGrant, ListGrants, OneGrant};
+pub use mcp::{McpAcceptArgs, McpAddArgs, McpArgs, McpCommand, McpImportArgs, McpLsArgs, McpTestArgs};
 pub use policy::{InitArgs, PolicyArgs, PolicyCheckArgs, PolicyCommand, PolicyHistoryArgs, PolicySetArgs};
 pub use run::RunArgs;
 pub use schedules::{
     AddSchedule, ListSchedules, OneSchedule, PreviewScheduleArgs, SchedulesArgs, SchedulesCommand,
 };
 pub use secrets::{ListSecrets, OneSecret, SecretsArgs, SecretsCommand};
+pub use serve::{Dev, LogFormat, Logging, Serve};
 pub use token::{TokenArgs, TokenCreate, TokenWhat};
+pub use toolboxes::{ToolboxesArgs, ToolboxesCommand};
 pub use triggers::{AddTrigger, ListTriggers, OneTrigger, TriggersArgs, TriggersCommand};
 pub use webhooks::{AddWebhook, OneWebhook, WebhooksArgs, WebhooksCommand};
 
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use windlass_server::wire::StateFilter;
 
@@ -60,10 +65,11 @@ Example: windlass call echo '{\"message\": \"hello\"}'";
 
 /// Builds the command line. The help of each command hides global options that the command does not use.
 pub fn command() -> clap::Command {
-    let refused: [(&str, &[&str]); 6] = [
+    let refused: [(&str, &[&str]); 7] = [
         ("init", &["server", "token_file"]),
         ("serve", &["server", "token_file"]),
         ("dev", &["server", "token_file"]),
+        ("mcp", &["server", "token_file"]),
         ("backup", &["server", "token_file"]),
         ("doctor", &["server", "token_file"]),
         ("bench", &["data", "server", "token_file"]),
@@ -77,9 +83,6 @@ pub fn command() -> clap::Command {
     })
 }
 
-/// Default address of servers.
-const LISTEN: &str = "127.0.0.1:7420";
-
 /// The commands.
 #[derive(Subcommand)]
 pub enum Command {
@@ -87,6 +90,8 @@ pub enum Command {
     Serve(Serve),
     /// Serve a demo folder with example tools and calls, and print what to type next
     Dev(Dev),
+    /// Serve an MCP client on standard input and output, or manage MCP servers of others
+    Mcp(McpArgs),
     /// Write a starter windlass.toml, with a template policy if asked to
     Init(InitArgs),
     /// Run a batch of calls from a file; running it again returns the recorded answers
@@ -147,10 +152,14 @@ pub enum Command {
     Grants(GrantsArgs),
     /// Store, list and remove secrets, which tools use by name
     Secrets(SecretsArgs),
+    /// List and remove toolboxes: tools that other processes run
+    Toolboxes(ToolboxesArgs),
     /// Manage webhooks, which post notices and waits for a person to URLs
     Webhooks(WebhooksArgs),
     /// Create, list and revoke the server's tokens
     Token(TokenArgs),
+    /// Print a link that opens the dashboard in a browser, once
+    Open(OpenLink),
     /// Copy the data folder consistently, also while a process owns it
     Backup(BackupArgs),
     /// Confirm that the original of a copied data folder is gone
@@ -166,67 +175,12 @@ pub enum Command {
     Man,
 }
 
-/// `windlass serve`
-#[derive(Args)]
-#[command(after_help = "\
-The first start writes a token into the data folder. Ctrl-C shuts down gracefully: running calls may finish, and the
-next owner of the folder continues the rest.
-
-Example: windlass serve --listen 127.0.0.1:7420")]
-pub struct Serve {
-    /// The address to listen on; port 0 picks a free port
-    #[arg(long, default_value = LISTEN, value_name = "ADDR")]
-    pub listen: SocketAddr,
-    /// The configuration file [default: windlass.toml in the data folder, else in the current folder]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    #[command(flatten)]
-    pub logging: Logging,
-}
-
-/// Log options of a server.
-#[derive(Args)]
-pub struct Logging {
-    /// The format of the log on standard error
-    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
-    pub log: LogFormat,
-    /// The log level: off, error, warn, info, debug, trace, or filters like info,windlass_server=debug
-    /// [default: WINDLASS_LOG, else info]
-    #[arg(long, value_name = "LEVEL")]
-    pub log_level: Option<String>,
-}
-
-/// The format of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    Text,
-    Json,
-}
-
 /// `windlass completions`
 #[derive(Args)]
 #[command(after_help = "Example: windlass completions bash > /etc/bash_completion.d/windlass")]
 pub struct CompletionsArgs {
     /// The shell
     pub shell: clap_complete::Shell,
-}
-
-/// `windlass dev`
-#[derive(Args)]
-#[command(after_help = "\
-This is `windlass serve` on .windlass-dev. The first start writes a windlass.toml there, with tools to try and to change;
-every start submits a batch of example calls, which returns the recorded answers if it ran before. Remove the folder to
-start over.
-
-Examples:
-  windlass dev
-  windlass dev --listen 127.0.0.1:0 --data /tmp/tour")]
-pub struct Dev {
-    /// The address to listen on; port 0 picks a free port
-    #[arg(long, default_value = LISTEN, value_name = "ADDR")]
-    pub listen: SocketAddr,
-    #[command(flatten)]
-    pub logging: Logging,
 }
 
 /// `windlass sessions`
@@ -533,6 +487,19 @@ pub struct Confirm {
     /// The original folder is not in use, and will not be used again
     #[arg(long, required = true)]
     pub original_gone: bool,
+}
+
+/// `windlass open`
+#[derive(Args)]
+#[command(after_help = "\
+The link logs one browser in, as the owner of the data folder, or as the principal of the token with --server. It can be used once,
+within 10 minutes. `windlass token list` lists the logins, and `windlass token revoke` ends them.
+
+Example: windlass open")]
+pub struct OpenLink {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `windlass doctor`

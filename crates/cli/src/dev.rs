@@ -22,6 +22,9 @@ const TOOLS: &str = include_str!("dev/windlass.toml");
 /// The example calls. They are the same at every start, so a second start shows that nothing runs twice.
 const BATCH: &str = include_str!("dev/batch.json");
 const SESSION: &str = "demo";
+/// A call that a person must approve, in a session of its own.
+const ORDER: &str = include_str!("dev/order.json");
+const SHOP: &str = "shop";
 /// The batch asks approval for this order; the key is written to a file of this name.
 const KEY_FILE: &str = "order-7.key";
 const TOUR: &str = include_str!("dev/tour.txt");
@@ -33,7 +36,10 @@ pub async fn dev(at: &At, owned: &mut Owned, args: Dev) -> anyhow::Result<ExitCo
     if server.token.is_none() {
         logs::tell!("the file with the token is gone; `windlass token create` creates a token");
     }
-    submit(&server, &at.data).await?;
+    submit(&server, &at.data, SESSION, BATCH).await?;
+    submit(&server, &at.data, SHOP, ORDER).await?;
+    let code = server.owner.api().tokens().login_code(&Caller::local(), None).await?.code;
+    show::text(&format!("  dashboard     {}/#login={code} (once, within 10 minutes)", server.page_url()))?;
     show::text(&tour(&at.data, &server.url()))?;
     server.until_stopped().await
 }
@@ -49,21 +55,21 @@ fn declare(data: &Path) -> std::io::Result<()> {
 }
 
 /// Submits the example calls without waiting for them: they are there to be watched.
-async fn submit(server: &RunningServer, data: &Path) -> anyhow::Result<()> {
+async fn submit(server: &RunningServer, data: &Path, session: &str, batch: &str) -> anyhow::Result<()> {
     let (api, runtime) = (server.owner.api(), server.owner.runtime());
-    let batch: BatchBody = serde_json::from_str(BATCH)?;
-    match api.claim(&Caller::local(), SESSION).await {
+    let batch: BatchBody = serde_json::from_str(batch)?;
+    match api.claim(&Caller::local(), session).await {
         // The tools can still be tried.
         Err(problem) if problem.code == ProblemCode::Gone => {
             logs::tell!(
-                "session {SESSION} was deleted, so the example calls are not run; remove {} to start over",
+                "session {session} was deleted, so the example calls are not run; remove {} to start over",
                 data.display()
             );
             return Ok(());
         }
         claimed => claimed?,
     }
-    runtime.submit(SESSION, batch.request(runtime.limits())?).await?;
+    runtime.submit(session, batch.request(runtime.limits())?).await?;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use crate::args::Doctor;
 use crate::door::At;
+use crate::folder::Configured;
 use crate::{exit, folder, serve, show, tools};
 use serde_json::json;
 use std::process::ExitCode;
@@ -13,8 +14,10 @@ use windlass::store::memory::MemoryStore;
 use windlass::store::sqlite::SqliteStore;
 use windlass::store::{SessionRow, Store, StoreError};
 use windlass::time::{Clock, SystemClock, wall_time};
+use windlass_mcp::upstream::McpPins;
 use windlass_tools::Declared;
 use windlass_tools::Launcher;
+use windlass_tools::declared::{McpPlace, McpServer};
 use windlass_tools::sandbox::SandboxBackend;
 
 /// The maximum number of sessions checked.
@@ -64,7 +67,7 @@ pub async fn doctor(at: &At, args: Doctor) -> anyhow::Result<ExitCode> {
     ];
     let (told, is_denying) = policy(store.as_ref(), &configured.declared).await?;
     facts.push(("policy", told));
-    facts.extend(told_alone(at)?);
+    facts.extend(told_alone(at)?.into_iter().chain(told_mcp(&configured)));
     if let Some(taken) = taken {
         facts.push(("backup", format!("taken at {}; not started since", wall_time(taken))));
     }
@@ -123,6 +126,45 @@ fn told_alone(at: &At) -> anyhow::Result<Option<(&'static str, String)>> {
     let alone = tools::alone(at)?;
     let told = "tools without `claims` write the whole session, so nothing runs beside them";
     Ok((!alone.is_empty()).then(|| ("warning", format!("{told}: {}", alone.join(", ")))))
+}
+
+/// The MCP servers of others, and what is risky about them. Nothing is connected to.
+fn told_mcp(configured: &Configured) -> Vec<(&'static str, String)> {
+    let pins = configured.file.as_ref().map(|file| McpPins::read(&McpPins::beside(file)));
+    let pins = match pins.unwrap_or_else(|| Ok(McpPins::default())) {
+        Ok(pins) => pins,
+        Err(why) => return vec![("warning", why)],
+    };
+    let told = |server: &McpServer| {
+        let (name, count) = (&server.name, pins.of(&server.name).len());
+        let more = match count {
+            0 => format!("; `windlass mcp accept {name}` shows what it has"),
+            _ => String::new(),
+        };
+        let risk = match &server.place {
+            McpPlace::Command { words, .. } if is_unfixed(words) => {
+                "; warning: the version of its package is not fixed, so another program may run tomorrow"
+            }
+            McpPlace::Command { .. } | McpPlace::Url { .. } => "",
+        };
+        ("mcp server", format!("{name}: {count} accepted tools{more}{risk}"))
+    };
+    configured.declared.mcp.iter().map(told).collect()
+}
+
+/// Whether a command runs a package in whatever version is the newest.
+fn is_unfixed(words: &[String]) -> bool {
+    let Some((program, words)) = words.split_first() else { return false };
+    let runs_packages =
+        ["npx", "uvx", "bunx", "pnpx"].contains(&program.rsplit('/').next().unwrap_or_default());
+    let package = words.iter().find(|word| !word.starts_with('-'));
+    let has_version = |package: &String| {
+        let version =
+            package.rsplit_once('@').filter(|(name, _)| !name.is_empty()).map(|(_, version)| version);
+        version.is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
+            || package.contains("==")
+    };
+    runs_packages && !package.is_some_and(has_version)
 }
 
 /// The rules of retention in effect.
@@ -196,6 +238,24 @@ async fn check(store: &Arc<dyn Store>, session: &SessionRow) -> Result<SessionFi
                 return Ok(checked);
             }
             Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_without_a_version_are_seen() {
+        let unfixed = |line: &str| is_unfixed(&line.split(' ').map(str::to_string).collect::<Vec<_>>());
+        for line in
+            ["npx -y @scope/server", "uvx server", "/usr/bin/npx server@latest", "npx @scope/server@next"]
+        {
+            assert!(unfixed(line), "{line}");
+        }
+        for line in ["npx -y @scope/server@1.2.3", "uvx server==1.0", "npx server@2", "python3 server.py"] {
+            assert!(!unfixed(line), "{line}");
         }
     }
 }

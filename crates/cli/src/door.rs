@@ -20,7 +20,7 @@ use windlass_server::sessions::Sessions;
 use windlass_server::view::{self, View, Whose};
 use windlass_server::wire::approvals::{RememberedView, WaitingFilter, WaitingQuery};
 use windlass_server::wire::shown::{PageView, SessionView};
-use windlass_server::wire::{CallQuery, LIMIT_MAX, Paging, QuestionQuery, StateFilter};
+use windlass_server::wire::{CallQuery, LIMIT_MAX, Paging, QuestionQuery, Show, StateFilter};
 
 /// How long to wait for an owner that does not serve its socket yet.
 const OWNER_WAIT: Duration = Duration::from_secs(5);
@@ -165,7 +165,7 @@ impl Door {
         }
         let view = View::of_record(self.record()?.clone());
         let view = self.tools.iter().fold(view, View::with_tools);
-        Ok(view.show(call, journal).await?.to_value())
+        Ok(view.show(call, Show { journal, ..Show::default() }).await?.to_value())
     }
 
     /// All open questions.

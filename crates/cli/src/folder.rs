@@ -11,6 +11,7 @@ use windlass::sessions::JudgedCopy;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::store::{Durability, Store, StoreError};
 use windlass::{Config, Limits, Runtime};
+use windlass_mcp::upstream::{McpPins, Upstreams};
 use windlass_server::webhooks::WebhookClient;
 use windlass_tools::declared::Traces;
 use windlass_tools::{Declared, Launcher, builtin, kill_survivors, load};
@@ -47,9 +48,10 @@ pub fn limits(at: &At) -> anyhow::Result<Limits> {
 
 /// Makes a runtime that owns the folder, and its trace exporter. Kills processes left by the last owner's
 /// commands first, and handles a copied folder before anything in it continues.
-pub async fn own(at: &At) -> anyhow::Result<(Runtime, Option<Traces>)> {
+pub async fn own(at: &At) -> anyhow::Result<OwnedFolder> {
     let configured = configured(at)?;
     let (limits, traces) = (configured.declared.limits.clone(), configured.declared.traces.clone());
+    let (servers, file) = (configured.declared.mcp.clone(), configured.file.clone());
     if configured.declared.durability == Durability::Relaxed {
         crate::logs::tell!("durability is relaxed: a power cut may lose acknowledged writes");
     }
@@ -67,7 +69,17 @@ pub async fn own(at: &At) -> anyhow::Result<(Runtime, Option<Traces>)> {
     if killed > 0 {
         crate::logs::tell!("ended {killed} processes that the last owner's commands left behind");
     }
-    Ok((runtime, traces))
+    let pins = McpPins::beside(&file.unwrap_or_default());
+    let upstreams = Upstreams::register(&runtime, servers, &Launcher::this_binary()?, &pins);
+    Ok(OwnedFolder { runtime, traces, upstreams })
+}
+
+/// A folder that is owned.
+pub struct OwnedFolder {
+    pub runtime: Runtime,
+    pub traces: Option<Traces>,
+    /// The MCP servers of others.
+    pub upstreams: Upstreams,
 }
 
 /// Makes a runtime that owns the folder and drives no calls, for commands that only read and write records.
@@ -144,12 +156,38 @@ pub fn tools_only(at: &At) -> anyhow::Result<Runtime> {
     let configured = configured(at)?;
     let limits = configured.declared.limits.clone();
     let store = windlass::store::memory::MemoryStore::new()?;
-    with_tools(Arc::new(store), at, limits, configured)
+    let (servers, file) = (configured.declared.mcp.clone(), configured.file.clone());
+    let runtime = with_tools(Arc::new(store), at, limits, configured)?;
+    // Only looked at: nothing is connected to.
+    drop(Upstreams::register(
+        &runtime,
+        servers,
+        &Launcher::this_binary()?,
+        &McpPins::beside(&file.unwrap_or_default()),
+    ));
+    Ok(runtime)
 }
 
 /// Opens the store for reading, also while another process owns the folder.
 pub fn reader(data: &Path) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(SqliteStore::open_reader(data)?))
+}
+
+/// Makes a runtime that only reads the folder's secrets, also while another process owns the folder.
+pub fn reading(at: &At, declared: &Declared) -> anyhow::Result<Runtime> {
+    let store: Arc<dyn Store> = match at.data.join("windlass.db").exists() {
+        true => reader(&at.data)?,
+        false => Arc::new(windlass::store::memory::MemoryStore::new()?),
+    };
+    let secret_key = secret_key(at)?;
+    Ok(Runtime::new(Config { limits: declared.limits.clone(), secret_key, ..Config::on(store) }))
+}
+
+fn secret_key(at: &At) -> Result<SecretKeySource, Usage> {
+    Ok(match SecretKey::from_env().map_err(|error| Usage(error.to_string()))? {
+        Some(key) => SecretKeySource::Key(key),
+        None => SecretKeySource::File(at.data.join("secret.key")),
+    })
 }
 
 fn with_tools(
@@ -158,18 +196,15 @@ fn with_tools(
     limits: Limits,
     configured: Configured,
 ) -> anyhow::Result<Runtime> {
-    let secret_key = match SecretKey::from_env().map_err(|error| Usage(error.to_string()))? {
-        Some(key) => SecretKeySource::Key(key),
-        None => SecretKeySource::File(at.data.join("secret.key")),
-    };
     let runtime = Runtime::new(Config {
         limits,
-        secret_key,
+        secret_key: secret_key(at)?,
         files: Some(at.data.join("files")),
         folders: configured.declared.folders.clone(),
         webhooks: Some(Arc::new(WebhookClient::default())),
         retention: configured.declared.retention,
         policy: configured.declared.policy,
+        toolbox_secrets: configured.declared.toolbox_secrets,
         ..Config::on(store)
     });
     for tool in builtin(&configured.declared.builtin) {

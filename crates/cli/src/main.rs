@@ -26,6 +26,8 @@ mod init;
 mod input;
 mod install;
 mod logs;
+mod mcp;
+mod open;
 mod owner;
 mod policy;
 mod questions;
@@ -40,6 +42,7 @@ mod signal;
 mod standing;
 mod tasks;
 mod token;
+mod toolboxes;
 mod tools;
 mod triggers;
 mod turn;
@@ -104,6 +107,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
     match cli.command {
         Command::Serve(args) => serve::serve(&at, owned, args).await,
         Command::Dev(args) => dev::dev(&at, owned, args).await,
+        Command::Mcp(args) => mcp::mcp(&at, args).await,
         Command::Run(args) => run::run(&at, owned, args).await,
         Command::Call(args) => call::call(&at, owned, args).await,
         Command::Tools(args) => tools::tools(&at, args).await,
@@ -134,8 +138,10 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Init(args) => init::init(&at, &args),
         Command::Secrets(args) => secrets::secrets(&at, owned, args).await,
         Command::Grants(args) => grants::grants(&at, owned, args).await,
+        Command::Toolboxes(args) => toolboxes::toolboxes(&at, owned, args).await,
         Command::Webhooks(args) => webhooks::webhooks(&at, owned, args).await,
         Command::Token(args) => token::token(&at, owned, args).await,
+        Command::Open(args) => open::open(&at, args).await,
         Command::Backup(args) => backup::backup(&at, args).await,
         Command::Confirm(args) => confirm::confirm(&at, &args).await,
         Command::Doctor(args) => doctor::doctor(&at, args).await,

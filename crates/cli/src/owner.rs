@@ -2,7 +2,7 @@
 
 use crate::door::At;
 use crate::exit::Usage;
-use crate::folder::Owned;
+use crate::folder::{Owned, OwnedFolder};
 use crate::{exit, folder, logs};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -14,6 +14,7 @@ use windlass::Runtime;
 use windlass::inspect::OpenCall;
 use windlass::store::Health;
 use windlass::wait::Wait;
+use windlass_mcp::upstream::Upstreams;
 use windlass_server::Api;
 use windlass_server::control::Control;
 use windlass_server::otlp::Exporter;
@@ -23,6 +24,8 @@ pub struct RuntimeOwner {
     // Dropped before the runtime, while the folder is still ours.
     control: Option<Control>,
     exporter: Option<Exporter>,
+    // Dropped before the runtime too: it ends the processes of MCP servers.
+    upstreams: Upstreams,
     signals: ExitSignals,
     runtime: Runtime,
     api: Api,
@@ -34,7 +37,7 @@ impl RuntimeOwner {
     /// Owns the folder and serves its socket, so that other terminals can read and control it.
     pub async fn take(at: &At, owned: &mut Owned) -> anyhow::Result<RuntimeOwner> {
         let signals = ExitSignals::new()?;
-        let (runtime, traces) = folder::own(at).await?;
+        let OwnedFolder { runtime, traces, upstreams } = folder::own(at).await?;
         tokio::spawn(tell_health(runtime.store().health()));
         let exporter = match &traces {
             Some(traces) => Some(
@@ -51,7 +54,20 @@ impl RuntimeOwner {
                 at.data.join("control.sock").display()
             );
         });
-        Ok(RuntimeOwner { control: control.ok(), exporter, signals, runtime, api, options: at.options() })
+        Ok(RuntimeOwner {
+            control: control.ok(),
+            exporter,
+            upstreams,
+            signals,
+            runtime,
+            api,
+            options: at.options(),
+        })
+    }
+
+    /// Connects to the MCP servers of others, and stays connected.
+    pub fn keep_upstreams(&mut self) {
+        self.upstreams.keep();
     }
 
     /// The API it serves.
@@ -195,7 +211,7 @@ pub fn tell_waiting_for(call: &Value, told: &mut HashSet<String>, options: &str)
         // These end without anybody's help, or say themselves who helps.
         Wait::Claim | Wait::Limit | Wait::Rate | Wait::Turn | Wait::Preparation | Wait::SameAs => return,
         Wait::Nested | Wait::Owner | Wait::Retry | Wait::Sleep => return,
-        Wait::NoSuchTool | Wait::ToolPaused => return,
+        Wait::NoSuchTool | Wait::ToolPaused | Wait::NoWorker => return,
     };
     if told.insert(text("call").to_string()) {
         let line = crate::show::line;

@@ -41,7 +41,7 @@ async fn ask_tool(at: &At, owned: &mut Owned, call: &str, args: &ResolveArgs) ->
     let runtime = owner.runtime();
     let asking = async {
         runtime.reconcile(call).await?;
-        let call = View::of(&runtime).show(call, false).await?.to_value();
+        let call = View::of(&runtime).show(call, wire::Show::default()).await?.to_value();
         let code = tell(&call, args)?;
         folder::finish(&runtime).await;
         anyhow::Ok(code)

@@ -38,12 +38,13 @@ impl RunningServer {
         let served = folder::configured(at)?.declared.server;
         // Listen first: calls that were started and then cut off, because the address is taken, might have to be resolved by hand.
         let listening = Address::listen(listen).await.with_context(|| Usage(cannot_listen(listen)))?;
-        let owner = RuntimeOwner::take(at, owned).await?;
+        let mut owner = RuntimeOwner::take(at, owned).await?;
         let (api, runtime) = (owner.api().clone(), owner.runtime());
         let token = api.tokens().first().await?;
         let taken_over = runtime.resume().await?;
         let rules = AccessRules { hosts: served.hosts, origins: served.origins };
         let address = Address::serve(&api, listening, rules)?;
+        owner.keep_upstreams();
         greet(at, &runtime, &address, token.as_ref())?;
         let durability = runtime.store().durability();
         tracing::info!(address = %address.address(), data = %at.data.display(), %durability, taken_over, "the server has started");
@@ -51,6 +52,11 @@ impl RunningServer {
             logs::tell!("continuing calls that an earlier owner left open: {taken_over}");
         }
         Ok(RunningServer { owner, address, token })
+    }
+
+    /// Where a browser on this machine finds the dashboard.
+    pub fn page_url(&self) -> String {
+        self.owner.api().page_url().unwrap_or_else(|| self.url())
     }
 
     pub fn url(&self) -> String {
@@ -117,6 +123,7 @@ fn greet(at: &At, runtime: &Runtime, address: &Address, token: Option<&PathBuf>)
     show::text(&format!(
         "windlass {} serves http://{listen}\n  \
          described at  http://{listen}/openapi.json\n  \
+         dashboard     http://{listen}/ (`windlass open` prints a link that logs in)\n  \
          ask with      {token}\n  \
          data          {data}/windlass.db, durability {durability}\n  \
          socket        {data}/control.sock",

@@ -13,6 +13,7 @@ mod kind;
 mod permission;
 mod rare;
 mod repeat;
+mod span;
 
 pub use clock::{CallClock, LatestEnd, Moment, TooLate, ToolSearch, Waited};
 pub use end::End;
@@ -28,11 +29,12 @@ pub use kind::Kind;
 pub use permission::{
     ApprovalAnswer, ApprovalAnswered, ApprovalAsked, JudgedCall, Permission, Permit, Withheld,
 };
+pub use span::{InsideTime, LiveAttempt, SpanEnd, SpanKind, TimeSpan, spans};
 
 use crate::attempt::{Deadline, Rules};
 use crate::failure::{Failure, Retry};
 use crate::ids::{AttemptNo, CallId};
-use crate::operation::{Completion, WaitOutcome};
+use crate::operation::{Completion, Handover, WaitOutcome};
 use crate::outcome::{Effect, Outcome, Success};
 use crate::time::Timestamp;
 use crate::tool::EffectClass;
@@ -54,6 +56,8 @@ pub enum Step<'a> {
     Join(Same),
     /// Make an attempt, or go on with one.
     Attempt(Start),
+    /// Go on with an attempt that a toolbox has: the journal says it runs, and it does not run in its owner.
+    Continue(AttemptNo),
     /// The journal says it runs, and whoever asks is not running it: its owner died. Record that.
     Lose(AttemptNo),
     /// Ask the tool whether the attempt that did not return took effect.
@@ -102,16 +106,26 @@ pub enum Begins {
     Redriven,
     /// It was put aside, and what it waited for is over.
     Resumed,
+    /// It never stopped: a toolbox has it, and its owner was another.
+    Continued,
+}
+
+impl Begins {
+    /// Whether the attempt was allowed to start before.
+    pub fn is_under_way(self) -> bool {
+        matches!(self, Begins::Resumed | Begins::Continued)
+    }
 }
 
 impl Start {
-    /// The fact to record, of a call that was judged by this version of the policy.
-    pub fn fact(self, policy: Option<NonZeroU64>) -> Fact {
+    /// The fact to record, of a call that was judged by this version of the policy; none if its start is recorded.
+    pub fn fact(self, policy: Option<NonZeroU64>) -> Option<Fact> {
         let Start { attempt, begins, .. } = self;
         match begins {
-            Begins::Anew => Fact::Started(Started { attempt, redrive: false, policy }),
-            Begins::Redriven => Fact::Started(Started { attempt, redrive: true, policy }),
-            Begins::Resumed => Fact::Resumed(Resumed { attempt }),
+            Begins::Anew => Some(Fact::Started(Started { attempt, redrive: false, policy })),
+            Begins::Redriven => Some(Fact::Started(Started { attempt, redrive: true, policy })),
+            Begins::Resumed => Some(Fact::Resumed(Resumed { attempt })),
+            Begins::Continued => None,
         }
     }
 }
@@ -176,6 +190,7 @@ impl Call {
     fn step(&self, now: Timestamp) -> Step<'_> {
         match &self.state {
             State::Ended(end) => Step::Done(end),
+            State::Running { attempt } if self.handover().is_some() => Step::Continue(*attempt),
             State::Running { attempt } => Step::Lose(*attempt),
             State::Returned { result, .. } => self.after_return(result),
             State::Opened
@@ -397,6 +412,7 @@ impl Call {
             Step::Settle(_) | Step::SetAside(_) | Step::Done(_) => false,
             Step::Park(parked) => !parked.reason.is_outside(),
             Step::Prepare | Step::Join(_) | Step::Attempt(_) | Step::Lose(_) | Step::AwaitTool(_) => true,
+            Step::Continue(_) => true,
             Step::Authorize | Step::Ask | Step::ApproveByDefault => true,
             Step::Reconcile(_) | Step::Retry { .. } | Step::Return { .. } => true,
         }
@@ -413,6 +429,12 @@ impl Call {
     pub fn unconnected(&self) -> Option<&Unconnected> {
         let State::Unconnected { said, declined: false } = &self.state else { return None };
         Some(said)
+    }
+
+    /// The handover of its running attempt, if a toolbox has that.
+    pub fn handover(&self) -> Option<&Handover> {
+        let State::Running { attempt } = &self.state else { return None };
+        self.operations.as_deref()?.handover().filter(|handover| handover.attempt == *attempt)
     }
 
     /// Which calls are the same, unless it is the one of them that runs.

@@ -300,6 +300,9 @@ impl GrantCheck {
             (wanted, _) => wanted,
         };
         let mut args = self.terms.args.clone();
+        if crate::mutant::breaks("wider-grant") {
+            args.clear();
+        }
         args.extend(by.args.iter().filter(|condition| !self.terms.args.contains(condition)).cloned());
         GrantCheck::new(GrantTerms { args, expires_at, uses, ..self.terms.clone() }, limits)
     }

@@ -7,12 +7,14 @@
 mod attached;
 mod awaited;
 mod fold;
+mod handover;
 mod mismatch;
 mod pairs;
 mod question;
 mod signal;
 mod told;
 
+pub use handover::{HANDED, Handover};
 pub use mismatch::Mismatch;
 pub use question::Question;
 pub use signal::{signal_of, signal_slot};
@@ -147,6 +149,8 @@ pub enum Did {
         /// The message, as JSON.
         message: JsonText,
     },
+    /// The attempt is handed to a process of a toolbox.
+    Handed(Handover),
 }
 
 /// The place of an event among those of its session.
@@ -257,6 +261,8 @@ named! {
         PlannedEvent = "planned event",
         /// A wait for a task or a named event.
         Awaited = "wait for a task or event",
+        /// The handover of an attempt to a toolbox.
+        Handover = "handover",
     }
 }
 
@@ -306,6 +312,7 @@ enum RecordedOperation {
         end: Option<WaitOutcome>,
     },
     Attached(AttachedBytes),
+    Handover(Handover),
     /// A task that was started, a child session that was opened, or a message.
     Told {
         kind: Kind,
@@ -413,6 +420,7 @@ impl Operations {
                 | RecordedOperation::Signal { .. }
                 | RecordedOperation::PlannedEvent { .. }
                 | RecordedOperation::Awaited(_)
+                | RecordedOperation::Handover(_)
                 | RecordedOperation::Attached(_) => {}
             }
         }
@@ -514,20 +522,12 @@ impl Operations {
 
     /// The questions that were asked, by name.
     pub fn questions(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Question>)> {
-        self.by_name.iter().filter_map(|(name, recorded)| match recorded {
-            RecordedOperation::Question { question, .. } => Some((name, question)),
-            RecordedOperation::Step { .. }
-            | RecordedOperation::Sleep { .. }
-            | RecordedOperation::Completion { .. }
-            | RecordedOperation::Call(_)
-            | RecordedOperation::PairsRead { .. }
-            | RecordedOperation::PairWritten { .. }
-            | RecordedOperation::Event { .. }
-            | RecordedOperation::Signal { .. }
-            | RecordedOperation::Told { .. }
-            | RecordedOperation::PlannedEvent { .. }
-            | RecordedOperation::Awaited(_)
-            | RecordedOperation::Attached(_) => None,
+        self.by_name.iter().filter_map(|(name, recorded)| {
+            if let RecordedOperation::Question { question, .. } = recorded {
+                Some((name, question))
+            } else {
+                None
+            }
         })
     }
 
@@ -570,6 +570,7 @@ impl Operations {
             Some(
                 RecordedOperation::PairsRead { .. }
                 | RecordedOperation::PairWritten { .. }
+                | RecordedOperation::Handover(_)
                 | RecordedOperation::Attached(_),
             ) => false,
         }
@@ -591,6 +592,7 @@ impl RecordedOperation {
             RecordedOperation::Attached(_) => Kind::Attached,
             RecordedOperation::PlannedEvent { .. } => Kind::PlannedEvent,
             RecordedOperation::Awaited(_) => Kind::Awaited,
+            RecordedOperation::Handover(_) => Kind::Handover,
             RecordedOperation::Told { kind, .. } => *kind,
         };
         Mismatch::OtherKind { recorded }

@@ -122,6 +122,17 @@ pub struct ToolRules {
     asks: bool,
 }
 
+/// The ruling on one call, and the rules that have it.
+#[derive(Clone, Debug)]
+pub struct RuleDecision<'a> {
+    /// The strictest ruling of everything that matched.
+    pub ruling: Ruling,
+    /// Every matching rule with that ruling.
+    pub rules: Vec<&'a Arc<PolicyRule>>,
+    by_tool: bool,
+    by_default: bool,
+}
+
 /// The ruling on one call, and where it comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
@@ -265,11 +276,6 @@ impl Policy {
         }
     }
 
-    /// The ruling on a call of the tool whose rules these are.
-    pub fn judge(&self, rules: &ToolRules, call: &CallFacts<'_>) -> Judgement {
-        rules.judge(call)
-    }
-
     /// Every rule of the policy compared with a call of this tool.
     pub fn explain(&self, tool: &ToolFacts<'_>, call: &CallFacts<'_>) -> Vec<RuleReport> {
         self.rules.iter().map(|rule| rule.explain(tool, call)).collect()
@@ -302,39 +308,43 @@ impl PolicyRule {
 }
 
 impl ToolRules {
-    /// Whether every call of the tool is allowed: no rule, no default and no approval rule of the tool is against it. Only a
-    /// tool that asks by arguments may still ask.
-    pub fn allow_everything(&self) -> bool {
-        self.default == Ruling::Allow
-            && !self.asks
-            && self.rules.iter().all(|rule| rule.ruling == Ruling::Allow)
-    }
-
-    /// The ruling on a call of the tool. A call that no rule matches costs no allocation where the default is to allow.
-    pub fn judge(&self, call: &CallFacts<'_>) -> Judgement {
+    /// The ruling on a call of the tool, and the rules that it comes from. A call that no rule matches costs no allocation.
+    pub fn decide(&self, call: &CallFacts<'_>) -> RuleDecision<'_> {
         let tool_asks = self.asks || call.tool_asks;
-        let mut ruling = if tool_asks { Ruling::Ask } else { Ruling::Allow };
-        let mut deciding: Vec<&PolicyRule> = Vec::new();
-        let mut is_default = !tool_asks;
+        let ruling = if tool_asks { Ruling::Ask } else { Ruling::Allow };
+        let mut decision =
+            RuleDecision { ruling, rules: Vec::new(), by_tool: tool_asks, by_default: !tool_asks };
         for rule in self.rules.iter().filter(|rule| rule.matches(call)) {
-            is_default = false;
-            if rule.ruling > ruling {
-                ruling = rule.ruling;
-                deciding.clear();
+            decision.by_default = false;
+            if rule.ruling > decision.ruling {
+                decision.ruling = rule.ruling;
+                decision.by_tool = false;
+                decision.rules.clear();
             }
-            if rule.ruling == ruling {
-                deciding.push(rule);
+            if rule.ruling == decision.ruling {
+                decision.rules.push(rule);
             }
         }
-        if is_default {
-            return self.by_default();
+        if decision.by_default {
+            decision.ruling = self.default;
         }
-        Judgement::of(ruling, &deciding, tool_asks && ruling == Ruling::Ask)
+        decision
     }
 
-    fn by_default(&self) -> Judgement {
-        let by = if self.default == Ruling::Allow { Vec::new() } else { vec![DecidedBy::Default] };
-        Judgement { by, ..Judgement::plain(self.default) }
+    /// The ruling on a call of the tool, in full.
+    pub fn judge(&self, call: &CallFacts<'_>) -> Judgement {
+        self.decide(call).judgement()
+    }
+}
+
+impl RuleDecision<'_> {
+    /// Everything that follows from it.
+    pub fn judgement(&self) -> Judgement {
+        if !self.by_default {
+            return Judgement::of(self.ruling, &self.rules, self.by_tool);
+        }
+        let by = if self.ruling == Ruling::Allow { Vec::new() } else { vec![DecidedBy::Default] };
+        Judgement { by, ..Judgement::plain(self.ruling) }
     }
 }
 
@@ -351,9 +361,9 @@ impl Judgement {
         }
     }
 
-    fn of(ruling: Ruling, deciding: &[&PolicyRule], by_tool: bool) -> Judgement {
+    fn of(ruling: Ruling, deciding: &[&Arc<PolicyRule>], by_tool: bool) -> Judgement {
         let by_rule =
-            |rule: &&PolicyRule| DecidedBy::Rule { name: Arc::clone(&rule.name), digest: rule.digest };
+            |rule: &&Arc<PolicyRule>| DecidedBy::Rule { name: Arc::clone(&rule.name), digest: rule.digest };
         let by = by_tool.then_some(DecidedBy::Tool).into_iter().chain(deciding.iter().map(by_rule)).collect();
         let reason = deciding.iter().find_map(|rule| rule.reason.clone());
         if ruling != Ruling::Ask {

@@ -282,6 +282,8 @@ pub struct ToolSpec {
     pub tags: Vec<String>,
     /// Its origin, as lists show it.
     pub source: ToolSource,
+    /// The MCP server or toolbox it comes from; empty means neither.
+    pub server: String,
     /// Makes the sentences for people; those of `narration` are used where it has none.
     pub narrator: Option<Narrator>,
 }
@@ -363,6 +365,9 @@ impl ToolSpec {
         }
         for secret in &self.secrets {
             hasher.field(format!("secret {secret}").as_bytes());
+        }
+        if !self.server.is_empty() {
+            hasher.field(format!("server {}", self.server).as_bytes());
         }
         if !self.category.is_empty() || !self.tags.is_empty() {
             hasher.field(format!("{:?} {:?}", self.category, self.tags).as_bytes());
@@ -501,6 +506,7 @@ mod tests {
         assert_eq!(changed(&|s| s.groups = vec!["g".into()]), (false, true));
         assert_eq!(changed(&|s| s.approval = ApprovalRule::Ask), (false, true));
         assert_eq!(changed(&|s| s.needs = vec![Need::Files]), (false, true));
+        assert_eq!(changed(&|s| s.server = "m".into()), (false, true));
         assert_eq!(changed(&|s| s.emits = [("e".into(), json!({}))].into()), (false, true));
         assert_eq!(changed(&|s| s.wakes = [("e".into(), "Look.".into())].into()), (false, true));
         assert_eq!(changed(&|s| s.signals = [("e".into(), json!({}))].into()), (false, true));

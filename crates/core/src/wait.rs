@@ -30,6 +30,8 @@ named! {
         NoSuchTool = "no_such_tool",
         /// For an operator who resumes its tool.
         ToolPaused = "tool_paused",
+        /// For a process that serves its toolbox.
+        NoWorker = "no_worker",
         /// For a time.
         Sleep = "sleep",
         /// For the holder of a key that its tool gave out.
@@ -65,6 +67,7 @@ impl Wait {
             Wait::ToolChanged => "The call waits until an operator accepts that its tool has changed.",
             Wait::NoSuchTool => "The call waits until its tool is there again.",
             Wait::ToolPaused => "The call waits until its tool is resumed.",
+            Wait::NoWorker => "The call waits for a process that serves the toolbox of its tool.",
             Wait::Sleep => "The call sleeps.",
             Wait::Completion => "The call waits for an answer from outside.",
             Wait::Input => "The call waits until a person has answered its question.",
@@ -86,6 +89,7 @@ impl Wait {
             Wait::ToolChanged => " Its tool had changed, and no operator accepted that.",
             Wait::NoSuchTool => " Its tool was not there.",
             Wait::ToolPaused => " Its tool was paused.",
+            Wait::NoWorker => " No process served the toolbox of its tool.",
             Wait::Sleep => " It slept.",
             Wait::Completion => " It waited for an answer from outside.",
             Wait::Input => " It had asked a person.",
@@ -110,7 +114,7 @@ impl Wait {
                 "queued"
             }
             Wait::Nested | Wait::Owner | Wait::Sleep => "running",
-            Wait::ToolChanged | Wait::NoSuchTool | Wait::ToolPaused => "running",
+            Wait::ToolChanged | Wait::NoSuchTool | Wait::ToolPaused | Wait::NoWorker => "running",
         }
     }
 }
@@ -122,6 +126,7 @@ impl From<Reason> for Wait {
             Reason::ToolChanged => Wait::ToolChanged,
             Reason::NoSuchTool => Wait::NoSuchTool,
             Reason::ToolPaused => Wait::ToolPaused,
+            Reason::NoWorker => Wait::NoWorker,
             Reason::Sleep => Wait::Sleep,
             Reason::Completion => Wait::Completion,
             Reason::Input => Wait::Input,

@@ -163,7 +163,7 @@ pub mod catalog {
 /// The policy: rules that allow, ask about or deny calls, their versions, and the ruling on one call.
 pub mod policy {
     pub use crate::features::policy::{
-        CheckedCondition, CheckedRule, NewPolicy, PolicyCheck, PolicyQuestion, PolicyVersion,
+        CallCheck, CheckedCondition, CheckedRule, NewPolicy, PolicyCheck, PolicyQuestion, PolicyVersion,
     };
     pub use windlass_core::policy::{Policy, PolicyMistake, PolicyProblem, Ruling};
     pub use windlass_core::tool::ApprovalRule;
@@ -192,7 +192,7 @@ pub mod outcome {
 /// Events of a session: followed live, or read from any entry on.
 pub mod events {
     pub use crate::session::events::{
-        Event, Events, News, Outline, Page, Record, RunningAttempt, Subject, Words,
+        ChangedSessions, Changes, Event, Events, News, Outline, Page, Record, RunningAttempt, Subject, Words,
     };
     pub use windlass_core::call::Kind;
 }
@@ -201,7 +201,8 @@ pub mod events {
 pub mod tasks {
     pub use crate::features::inbox::{Inbox, NewNotice, Notice};
     pub use crate::features::tasks::{
-        Direction, NewMessage, Task, TaskFilter, TaskKind, TaskMessage, TaskQuestion, Tasks,
+        Direction, NewMessage, SessionTask, Task, TaskFilter, TaskKind, TaskMessage, TaskQuestion, Tasks,
+        TasksPage,
     };
     pub use crate::session::log::LogPiece;
     pub use crate::session::notices::{NoticeKind, Urgency};
@@ -211,7 +212,9 @@ pub mod tasks {
 
 /// Schedules: calls at times in a time zone.
 pub mod schedules {
-    pub use crate::features::schedules::{NewSchedule, Schedule, ScheduleEdit, Schedules, preview};
+    pub use crate::features::schedules::{
+        NewSchedule, Schedule, ScheduleEdit, Schedules, SessionSchedule, preview,
+    };
     pub use windlass_core::schedule::{CatchUp, Overlap, WrittenTimes};
 }
 
@@ -230,11 +233,22 @@ pub mod webhooks {
     pub use crate::tools::transport::{WebhookFuture, WebhookPost, WebhookReply, WebhookTransport};
 }
 
+/// Toolboxes: tools that processes in any language run.
+pub mod toolboxes {
+    pub use crate::features::toolboxes::{
+        AttemptNews, AttemptReport, AttemptStanding, ManifestDeadlines, ManifestRetry, OperationAnswer,
+        OperationRefusal, StepRecord, TakeRequest, TakenAttempt, ToolManifest, Toolbox, ToolboxEnd,
+        ToolboxOperation, ToolboxWorker, Toolboxes,
+    };
+    pub use windlass_core::call::Cause;
+}
+
 /// Sessions: their principals and settings, child sessions, pairs, files, and artifacts.
 pub mod sessions {
     pub use crate::api::content::{ContentHash, FileExpectation};
     pub use crate::attempt::inside::Attachment;
     pub use crate::features::children::{ChildSession, ChildSpec, SettingsFuture};
+    pub use crate::features::deliveries::Deliveries;
     pub use crate::features::files::{
         FileEntry, FileKind, FilePage, FileStat, SessionFiles, SessionFolder, WrittenFile,
     };
@@ -294,15 +308,22 @@ pub mod grants {
     pub use windlass_core::grant::{GrantId, GrantNarrowing, GrantProblem, GrantTerms, GrantToken};
 }
 
+/// The workers of a shared store.
+pub mod workers {
+    pub use crate::session::owners::{WorkerEntry, WorkerState};
+}
+
 /// Recorded calls, batches and questions, read from a store with or without an owner.
 pub mod inspect {
-    pub use crate::read::inspect::{CallFilter, CallsPage, Line, OpenQuestion, RecordedCall};
+    pub use crate::read::inspect::{BatchTimeline, BatchesPage, CallFilter, CallsPage, Line, OpenQuestion};
+    pub use crate::read::inspect::{ListedBatch, RecordedCall};
     pub use crate::read::inspect::{WaitingCall, WaitingKind, WaitingPlace};
     pub use crate::read::inspect::{
-        batch, call, call_with_tools, calls, page, questions, session_of, waiting, waiting_for,
+        batch, batches, call, call_with_tools, calls, page, questions, session_of, timeline, waiting,
+        waiting_for,
     };
     pub use crate::read::waits::OpenCall;
-    pub use windlass_core::call::{Call, End};
+    pub use windlass_core::call::{Call, End, LiveAttempt, SpanEnd, SpanKind, TimeSpan};
 }
 
 /// Spans of ended calls, and the names of all metrics.
@@ -349,6 +370,7 @@ pub mod error {
     pub use crate::features::pairs::PairError;
     pub use crate::features::policy::{CheckError, PolicyError};
     pub use crate::features::schedules::ScheduleError;
+    pub use crate::features::toolboxes::ToolboxError;
     pub use crate::features::triggers::{EmitError, TriggerError};
     pub use crate::features::webhooks::WebhookError;
     pub use crate::mailbox::ask::AskError;

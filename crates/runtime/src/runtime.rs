@@ -18,6 +18,7 @@ use crate::features::policy;
 use crate::features::retention;
 use crate::features::schedules;
 use crate::features::tasks;
+use crate::features::toolboxes;
 use crate::features::triggers;
 use crate::features::webhooks;
 use crate::mailbox::ask::{self, AskError, Asked, Connecting, Resolution, Signal, Target};
@@ -62,6 +63,7 @@ fn follow_up(rt: &Arc<Inner>, session: &Arc<Session>, follow_up: FollowUp) {
         FollowUp::ScheduledEnded => schedules::look_soon(rt, &session.name),
         FollowUp::TasksEnded(calls) => awaits::ended(rt, session, calls),
         FollowUp::EventsDue(calls) => triggers::emit_planned(rt, session, calls),
+        FollowUp::HandedEnded(hashes) => toolboxes::ended(rt, &hashes),
         FollowUp::StopChildren { sessions, reason } => closing::stop_soon(rt, sessions, reason),
     }
 }
@@ -78,6 +80,7 @@ impl Runtime {
         retention::begin(&inner);
         policy::begin(&inner);
         webhooks::begin(&inner);
+        toolboxes::begin(&inner);
         inner.tasks.spawn(wheel::keep(inner.wheel.clone(), Arc::downgrade(&inner)));
         inner.tasks.spawn(away::keep_evicting(inner.away.clone(), Arc::downgrade(&inner)));
         inner.tasks.spawn(away::keep_waking(inner.away.clone(), Arc::downgrade(&inner)));

@@ -29,6 +29,7 @@ impl Address {
     /// Serves the API at an address until it is stopped.
     pub fn serve(api: &Api, Listening(listener): Listening, rules: AccessRules) -> io::Result<Address> {
         let address = listener.local_addr()?;
+        api.served_at(address);
         let limits = api.runtime().limits();
         let bounds =
             ConnectionBounds::of(limits, Crowd::new(limits, true), Duration::from_millis(limits.drain_ms));

@@ -10,8 +10,9 @@ use crate::view::{self, SESSIONS_MAX, ShownBatch, View, Whose};
 use crate::wire::AnswerWait;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use std::path::Path;
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use windlass::error::AskError;
@@ -21,6 +22,7 @@ use windlass_core::handle::{Handle, HandleKind, open_question_id};
 use windlass_core::ids::CallId;
 use windlass_core::narration::Locale;
 use windlass_core::time::Timestamp;
+use windlass_mcp::Gateway;
 
 /// Shared state of all handlers. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -32,6 +34,11 @@ struct ApiParts {
     tokens: Tokens,
     bodies: Bodies,
     draining: watch::Sender<bool>,
+    /// The data folder, if there is one.
+    folder: Option<PathBuf>,
+    /// The first address that it is served at.
+    address: OnceLock<SocketAddr>,
+    mcp: Gateway,
 }
 
 impl Api {
@@ -40,7 +47,9 @@ impl Api {
         let (runtime, tokens) = (runtime.clone(), Tokens::new(runtime, folder));
         let sessions = Sessions::of(&runtime);
         let (bodies, draining) = (Bodies::new(runtime.limits()), watch::Sender::new(false));
-        Api(Arc::new(ApiParts { runtime, sessions, tokens, bodies, draining }))
+        let (folder, address) = (folder.map(Path::to_path_buf), OnceLock::new());
+        let mcp = Gateway::new(&runtime, draining.subscribe());
+        Api(Arc::new(ApiParts { runtime, sessions, tokens, bodies, draining, folder, address, mcp }))
     }
 
     /// Takes no more work, and answers waiting requests with the current state.
@@ -66,6 +75,33 @@ impl Api {
     /// The tokens.
     pub fn tokens(&self) -> &Tokens {
         &self.0.tokens
+    }
+
+    /// The data folder, if there is one.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.0.folder.as_deref()
+    }
+
+    /// It is served at this address.
+    pub(crate) fn served_at(&self, address: SocketAddr) {
+        // The first one stands: links of the dashboard lead there.
+        let _ = self.0.address.set(address);
+    }
+
+    /// Where this machine's browsers find the dashboard, if it is served at an address.
+    pub fn page_url(&self) -> Option<String> {
+        let mut address = *self.0.address.get()?;
+        match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+            IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+            IpAddr::V4(_) | IpAddr::V6(_) => {}
+        }
+        Some(format!("http://{address}"))
+    }
+
+    /// The runtime as an MCP server.
+    pub(crate) fn mcp(&self) -> &Gateway {
+        &self.0.mcp
     }
 
     pub(crate) fn bodies(&self) -> &Bodies {
@@ -137,6 +173,13 @@ impl Api {
         }
         let told = "the server is stopping and takes no more calls; try again once it has restarted";
         Err(Problem { retry_after_ms: Some(1_000), ..Problem::new(ProblemCode::Draining, told) })
+    }
+
+    /// Waits until the server drains.
+    pub(crate) async fn drains(&self) {
+        let mut draining = self.0.draining.subscribe();
+        // The sender lives as long as the API.
+        let _ = draining.wait_for(|draining| *draining).await;
     }
 
     /// Removes a session with all its data. If the server stops first, the next one finishes the removal.

@@ -1,7 +1,9 @@
 //! The API's client: asks the owner of a folder through its socket, or a server at an address.
 
 mod grants;
+pub mod mcp;
 mod people;
+mod toolboxes;
 mod webhooks;
 
 use crate::events::Follow;
@@ -9,6 +11,7 @@ use crate::following::Following;
 use crate::problem::Problem;
 use crate::socket;
 use crate::wire::background::{EmittedEvent, EventBody, NoticeBody, PostedNotice};
+use crate::wire::logins::{LoginCodeBody, LoginCodeView};
 use crate::wire::policy::{PolicyBody, PolicyCheckBody};
 use crate::wire::schedules::{EditSchedule, ScheduleBody};
 use crate::wire::shown::{NewTokenView, PageView, Revoked, SessionView, TokenView};
@@ -191,6 +194,11 @@ impl Client {
     /// Creates a token.
     pub async fn make_token(&self, wanted: &NewToken) -> Result<NewTokenView, ClientError> {
         self.post("/v1/tokens".to_string(), wanted, ANSWER_WAIT).await
+    }
+
+    /// Creates a code that logs a browser in.
+    pub async fn make_login(&self, wanted: &LoginCodeBody) -> Result<LoginCodeView, ClientError> {
+        self.post("/v1/logins".to_string(), wanted, ANSWER_WAIT).await
     }
 
     /// Revokes a token.

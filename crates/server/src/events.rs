@@ -9,16 +9,14 @@ use crate::api::Api;
 use crate::extract::{PathParams, QueryParams};
 use crate::guest::Guest;
 use crate::problem::{Problem, ProblemCode};
+use crate::pulled::{PulledBody, StreamPiece};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use hyper::HeaderMap;
-use hyper::body::Frame;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
-use std::convert::Infallible;
 use std::io::Write;
 use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 use windlass::error::EventsError;
@@ -65,8 +63,7 @@ pub async fn events(
     let stream =
         EventStream { events, guest, locale, keepalive, quiet, told_at: Instant::now(), begun: false };
     let head = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
-    Ok((head, Body::new(Pulled { then: EventStream::next, next: Box::pin(stream.next()), over: false }))
-        .into_response())
+    Ok((head, Body::new(PulledBody::new(stream, EventStream::next))).into_response())
 }
 
 fn last_event(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
@@ -113,11 +110,8 @@ struct EventStream {
     begun: bool,
 }
 
-/// The next piece of the stream, and the rest of the stream; `None` at its end.
-type EventPiece = Option<(Bytes, Option<EventStream>)>;
-
 impl EventStream {
-    async fn next(mut self) -> EventPiece {
+    async fn next(mut self) -> StreamPiece<EventStream> {
         if !std::mem::replace(&mut self.begun, true) {
             // A client that reconnects before the first event continues from here, too.
             return Some((format!("id: {}\n\n", self.events.cursor()).into(), Some(self)));
@@ -210,37 +204,4 @@ fn frame(text: &mut Vec<u8>, cursor: Option<EntryNo>, kind: &str, data: impl FnO
     }
     data(text);
     text.extend_from_slice(b"\n\n");
-}
-
-/// A body made piece by piece, when there is space for the next; each reuses the memory of the last.
-struct Pulled<F, N> {
-    then: F,
-    next: Pin<Box<N>>,
-    over: bool,
-}
-
-impl<N: Future<Output = EventPiece> + Send, F: Fn(EventStream) -> N + Unpin> hyper::body::Body
-    for Pulled<F, N>
-{
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if self.over {
-            return Poll::Ready(None);
-        }
-        let Poll::Ready(piece) = self.next.as_mut().poll(cx) else { return Poll::Pending };
-        let (piece, rest) = piece.unzip();
-        match rest.flatten() {
-            Some(stream) => {
-                let next = (self.then)(stream);
-                self.next.set(next);
-            }
-            None => self.over = true,
-        }
-        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
-    }
 }

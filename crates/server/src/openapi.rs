@@ -185,6 +185,7 @@ fn scope_description(scope: TokenScope) -> &'static str {
             "Answer what calls wait for: questions, connections, unknown calls, changed tools."
         }
         TokenScope::Approve => "Approve or deny calls that wait for that. Not for agents.",
+        TokenScope::Tools => "Offer tools as a toolbox, take their attempts, and report about them.",
         TokenScope::Admin => {
             "Manage tokens and tools, and reach the sessions of all principals with its other scopes."
         }

@@ -11,7 +11,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use windlass::BatchError;
 use windlass::batch::fresh_key;
-use windlass::error::{AskError, ChildError, GrantError, Lost, SessionError, WebhookError, chain};
+use windlass::error::{
+    AskError, ChildError, GrantError, Lost, SessionError, ToolboxError, WebhookError, chain,
+};
 use windlass::store::StoreError;
 use windlass_args::json;
 use windlass_core::code::Code;
@@ -217,6 +219,20 @@ impl From<GrantError> for Problem {
             | GrantError::TooLarge { .. } => ProblemCode::InvalidGrant,
             GrantError::Unacknowledged { .. } => ProblemCode::Unacknowledged,
             GrantError::Session(error) => error.into(),
+            _ => ProblemCode::Internal,
+        };
+        Problem::new(code, told(code, &error))
+    }
+}
+
+impl From<ToolboxError> for Problem {
+    fn from(error: ToolboxError) -> Problem {
+        let code = match &error {
+            ToolboxError::NotFound { .. } => ProblemCode::NotFound,
+            ToolboxError::Changed { .. } => ProblemCode::ManifestChanged,
+            ToolboxError::TooMany { .. } => ProblemCode::TooManyToolboxes,
+            ToolboxError::Invalid { .. } | ToolboxError::Refused(_) => ProblemCode::InvalidToolbox,
+            ToolboxError::Session(error) => error.into(),
             _ => ProblemCode::Internal,
         };
         Problem::new(code, told(code, &error))

@@ -1,29 +1,34 @@
 //! The whole surface on one screen. Each line is a route: method, path, scope, handler, name, request, response,
 //! and the problems of its own. The router, the scopes and the OpenAPI description are made from it.
 
-use crate::access::{self, Caller, Entrance, Shows, TokenScope};
+use crate::access::{self, Caller, Entrance, Shows, TokenScope, WantedThing};
 use crate::api::Api;
 use crate::bodies::RequestRoom;
+use crate::changes;
 use crate::events::{self, Follow};
 use crate::metrics;
+use crate::page;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{
-    approvals, artifacts, asks, batches, calls, files, grants, health, pairs, policy, schedules, secrets,
-    sessions, tasks, tokens, tools, triggers, webhooks,
+    approvals, artifacts, asks, batches, calls, files, grants, health, logins, mcp, overview, pairs, policy,
+    schedules, secrets, sessions, tasks, tokens, toolboxes, tools, triggers, webhooks,
 };
-use crate::view::{CallPage, QuestionPage, ShownBatch, ShownCall};
+use crate::view::{BatchPage, CallPage, QuestionPage, ShownBatch, ShownCall};
 use crate::watched::{self, TokenWatch};
 use crate::wire;
 use crate::wire::approvals::{
     DecisionBody, DecisionReceipt, PreviewBody, PreviewView, RememberedView, WaitingPage, WaitingQuery,
 };
 use crate::wire::grants::{AttenuateBody, GrantBody, GrantQuery, GrantView, NewGrantView};
+use crate::wire::logins::{LoginBody, LoginCodeBody, LoginCodeView, LogoutReceipt, PageLoginView};
+use crate::wire::overview::{BatchesQuery, CallCheckBody, Overview};
 use crate::wire::policy::{PolicyBody, PolicyCheckBody};
 use crate::wire::schedules::{EditSchedule, Fires, PreviewQuery, ScheduleBody};
 use crate::wire::shown::{
     ArtifactUploaded, FileShown, FileStatShown, FileWritten, HealthView, NewTokenView, PageView, PairKeyView,
     PairView, Revoked, SessionView, TaskMessages, TaskNotices, TokenView, ToolView, WholeTask,
 };
+use crate::wire::toolboxes::{NewsView, ReportsBody, TakeBody, TakenView, ToolboxBody};
 use crate::wire::triggers::TriggerBody;
 use crate::wire::turns::{BatchOrResponse, BatchOrTurn, BatchQuery, ToolQuery, ToolsOfSession, WireQuery};
 use crate::wire::webhooks::{NewWebhookView, WebhookBody, WebhookEdit};
@@ -35,27 +40,39 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use hyper::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::pin::Pin;
-use windlass::policy::{PolicyCheck, PolicyVersion};
-use windlass::schedules::Schedule;
+use windlass::policy::{CallCheck, PolicyCheck, PolicyVersion};
+use windlass::schedules::{Schedule, SessionSchedule};
 use windlass::secrets::SecretEntry;
-use windlass::tasks::{LogPiece, Notice, Task};
+use windlass::tasks::{LogPiece, Notice, SessionTask, Task};
+use windlass::toolboxes::Toolbox;
 use windlass::triggers::Trigger;
 use windlass::webhooks::{Webhook, WebhookTrial};
+use windlass::workers::WorkerEntry;
 
 /// All routes.
 #[rustfmt::skip]
 #[expect(clippy::too_many_lines, reason = "one table, a line for each route")]
 pub(crate) fn surface() -> Vec<Route> {
-    use ProblemCode::{BadBatch, Conflict, Draining, FourEyes, Gone, InvalidArgs, InvalidFile, InvalidGrant, InvalidPair, InvalidPolicy, InvalidSchedule, InvalidSecret, InvalidSession, InvalidToken, InvalidTrigger, InvalidWebhook, NoSecretKey, NoSuchRange, NoSuchSignal, NoSuchTool, NotBackground, NotFound, Over, Overloaded, ProviderFailed, SessionClosed, StaleDigest, StoreUnavailable, TooManyChildren, TooManyGrants, TooManyPairs, TooManySchedules, TooManySecrets, TooManySignals, TooManyTokens, TooManyTriggers, TooManyWebhooks, Unacknowledged, Unfit};
-    use TokenScope::{Admin, Approve, Calls, Complete, Read};
+    use ProblemCode::{BadBatch, Conflict, Draining, FourEyes, Gone, InvalidArgs, InvalidFile, InvalidGrant, InvalidPair, InvalidPolicy, InvalidSchedule, InvalidSecret, InvalidSession, InvalidToken, InvalidToolbox, InvalidTrigger, InvalidWebhook, ManifestChanged, NoSecretKey, NoSuchRange, NoSuchSignal, NoSuchTool, NotBackground, NotFound, Over, Overloaded, ProviderFailed, SessionClosed, StaleDigest, StoreUnavailable, TooManyChildren, TooManyGrants, TooManyPairs, TooManyRequests, TooManySchedules, TooManySecrets, TooManySignals, TooManyTokens, TooManyToolboxes, TooManyTriggers, TooManyWebhooks, Unacknowledged, Unfit, WrongToken};
+    use TokenScope::{Admin, Approve, Calls, Complete, Read, Tools};
     vec![
         Route::get("/healthz", OPEN, health::healthz).called("health").answers::<HealthView>("Whether the process is alive."),
         Route::get("/readyz", OPEN, health::readyz).called("readiness").answers::<HealthView>("Whether the server takes work.").or(&[Draining, StoreUnavailable]),
         Route::get("/openapi.json", OPEN, health::openapi).called("openapi").answers::<serde_json::Value>("This OpenAPI description."),
         Route::get("/metrics", Admin, metrics::metrics).called("metrics").tells("text/plain", "Metrics in Prometheus text format."),
 
+        Route::get("/v1/overview", Read, overview::show).called("get_overview").answers::<Overview>("Shows what the server does: open calls by state, what waits, the latest batches."),
+        Route::get("/v1/changes", Read, changes::changes).called("follow_changes").tells("text/event-stream", "Streams the names of sessions that have changed, at most four times a second.").or(&[Overloaded]),
+        Route::get("/v1/tasks", Read, overview::tasks).called("list_all_tasks").asks::<wire::background::TaskQuery>().answers::<PageView<SessionTask>>("Lists the tasks of all sessions, newest first, without schedules.").or(&[NotFound]),
+        Route::get("/v1/schedules", Read, overview::schedules).called("list_all_schedules").asks::<wire::Paging>().answers::<PageView<SessionSchedule>>("Lists the schedules of all sessions, by session and id."),
+        Route::get("/v1/workers", Read, overview::workers).called("list_workers").answers::<PageView<WorkerEntry>>("Lists the workers of the store."),
+        Route::post("/v1/logins", Read, logins::make_code).called("create_login").takes::<LoginCodeBody>().makes::<LoginCodeView>("Creates a code that logs a browser in to the dashboard, once.").or(&[InvalidToken, TooManyTokens]),
+        Route::post("/login", OPEN, logins::log_in).called("log_in").takes::<LoginBody>().answers::<PageLoginView>("Logs a browser in, with a code or a token. The login is a token in two halves: the page key, and a cookie.").or(&[WrongToken, TooManyTokens, TooManyRequests]),
+        Route::post("/v1/logout", Read, logins::log_out).called("log_out").takes::<wire::Nothing>().answers::<LogoutReceipt>("Ends the login of a browser.").or(&[Unfit]),
+
         Route::get("/v1/tools", Read, tools::list).called("list_tools").asks::<wire::Paging>().answers::<PageView<ToolView>>("Lists the tools, by name."),
         Route::get("/v1/tools/{name}", Read, tools::show).called("get_tool").answers::<ToolView>("Shows one tool."),
+        Route::post("/v1/tools/{name}/check", Read, tools::check).called("check_call").takes::<CallCheckBody>().answers::<CallCheck>("Checks a call without making it: its arguments, the repairs, and the ruling of the policy.").or(&[NoSuchTool, ProviderFailed]),
         Route::post("/v1/tools/{name}/pause", Admin, tools::pause).called("pause_tool").takes::<wire::Nothing>().answers::<ToolView>("Pauses a tool: none of its calls start."),
         Route::post("/v1/tools/{name}/resume", Admin, tools::resume).called("resume_tool").takes::<wire::Nothing>().answers::<ToolView>("Resumes a paused tool."),
 
@@ -70,7 +87,8 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/sessions/{session}/connections/{provider}", Complete, asks::connect).called("report_connection").takes::<wire::Connect>().answers::<wire::ConnectionReach>("Reports whether the session is connected to a provider."),
 
         Route::post("/v1/sessions/{session}/batches", Calls, batches::submit).called("submit_batch").asks::<BatchQuery>().takes::<BatchOrResponse>().answers::<BatchOrTurn>("Submits a batch; recorded calls are answered without running again.").or(SUBMIT),
-        Route::get("/v1/sessions/{session}/batches/{key}", Read, batches::show).called("get_batch").answers::<ShownBatch>("Shows a batch."),
+        Route::get("/v1/sessions/{session}/batches", Read, overview::batches).called("list_batches").asks::<BatchesQuery>().answers::<BatchPage>("Lists the session's batches, newest first, without those that calls made."),
+        Route::get("/v1/sessions/{session}/batches/{key}", Read, batches::show).called("get_batch").asks::<wire::ShowBatch>().answers::<ShownBatch>("Shows a batch."),
         Route::post("/v1/sessions/{session}/batches/{key}/calls", Calls, batches::push).called("push_calls").takes::<wire::Push>().answers::<ShownBatch>("Pushes calls to a batch, which the first push opens.").or(BATCH),
         Route::post("/v1/sessions/{session}/batches/{key}/close", Calls, batches::close).called("close_batch").takes::<wire::Close>().answers::<ShownBatch>("Closes a batch that is open for pushes.").or(&[BadBatch, Draining]),
         Route::post("/v1/sessions/{session}/batches/{key}/cancel", Calls, asks::cancel_batch).called("cancel_batch").takes::<wire::BatchCancelBody>().answers::<wire::Cancelled>("Cancels the calls of the batch, or the one with the given id."),
@@ -148,9 +166,19 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::put("/v1/secrets/{name}", Admin, secrets::set_for_all).called("set_folder_secret").takes::<wire::NewSecret>().answers::<SecretEntry>("Stores a secret for all sessions, encrypted; one of a session's own with the same name comes first.").or(&[InvalidSecret, TooManySecrets, NoSecretKey, Draining]),
         Route::delete("/v1/secrets/{name}", Admin, secrets::remove_for_all).called("delete_folder_secret").answers::<wire::Deleted>("Removes a secret of all sessions, if it exists.").or(&[InvalidSecret, Draining]),
 
+        Route::post("/mcp", Calls, mcp::door).called("mcp").takes::<serde_json::Value>().answers::<serde_json::Value>("Takes one message of an MCP client (streamable HTTP), for the session of the caller.").or(MCP),
+        Route::post("/mcp/{session}", Calls, mcp::session_door).called("mcp_session").takes::<serde_json::Value>().answers::<serde_json::Value>("Takes one message of an MCP client (streamable HTTP), for this session.").or(MCP),
+
         Route::get("/v1/tokens", Admin, tokens::list).called("list_tokens").asks::<wire::Paging>().answers::<PageView<TokenView>>("Lists tokens (secrets are never shown)."),
         Route::post("/v1/tokens", Admin, tokens::make).called("create_token").takes::<wire::NewToken>().makes::<NewTokenView>("Creates a token; its secret is returned only once.").or(&[InvalidToken, TooManyTokens]),
         Route::delete("/v1/tokens/{id}", Admin, tokens::revoke).called("revoke_token").answers::<Revoked>("Revokes a token."),
+
+        Route::get("/v1/toolboxes", Tools, toolboxes::list).called("list_toolboxes").asks::<wire::Paging>().answers::<PageView<Toolbox>>("Lists the toolboxes, by name."),
+        Route::get("/v1/toolboxes/{toolbox}", Tools, toolboxes::show).called("get_toolbox").answers::<Toolbox>("Shows one toolbox."),
+        Route::put("/v1/toolboxes/{toolbox}", Tools, toolboxes::put).called("put_toolbox").takes::<ToolboxBody>().answers::<Toolbox>("Puts the manifest of a toolbox, which belongs to the principal that puts it first.").or(&[NotFound, InvalidToolbox, TooManyToolboxes]),
+        Route::delete("/v1/toolboxes/{toolbox}", Tools, toolboxes::remove).called("delete_toolbox").answers::<wire::Deleted>("Removes a toolbox and its tools; attempts that its processes have go on."),
+        Route::post("/v1/toolboxes/{toolbox}/take", Tools, toolboxes::take).called("take_attempts").takes::<TakeBody>().answers::<TakenView>("Gives attempts to a process of a toolbox; waits for one if asked to.").or(&[ManifestChanged, InvalidToolbox, Draining]),
+        Route::post("/v1/toolboxes/{toolbox}/reports", Tools, toolboxes::report).called("report_attempts").takes::<ReportsBody>().answers::<NewsView>("Takes reports of a process about its attempts, and answers with their news.").or(&[InvalidToolbox]),
 
         Route::get("/v1/webhooks", Admin, webhooks::list).called("list_webhooks").asks::<wire::Paging>().answers::<PageView<Webhook>>("Lists webhooks (secrets are never shown)."),
         Route::post("/v1/webhooks", Admin, webhooks::make).called("create_webhook").takes::<WebhookBody>().makes::<NewWebhookView>("Creates a webhook: notices and waits for a person are posted to its URL. Its secret is returned only once.").or(&[InvalidWebhook, TooManyWebhooks]),
@@ -185,6 +213,9 @@ const SUBMIT: &[ProblemCode] = &[
     ProblemCode::Overloaded,
     ProblemCode::Draining,
 ];
+/// The problems of a message of an MCP client, beside the errors of the protocol.
+const MCP: &[ProblemCode] =
+    &[ProblemCode::NotFound, ProblemCode::Gone, ProblemCode::InvalidSession, ProblemCode::Draining];
 /// The problems of answering a call.
 const ANSWER: &[ProblemCode] =
     &[ProblemCode::Unfit, ProblemCode::Conflict, ProblemCode::Over, ProblemCode::InvalidArgs];
@@ -195,6 +226,7 @@ pub fn router(api: &Api, door: &Entrance) -> Router {
     for route in surface() {
         router = router.route(route.path, (route.behind)(door));
     }
+    router = page::routes(router, door);
     let strange = |code: ProblemCode, told: &'static str| async move { Problem::new(code, told) };
     router
         .fallback(move || {
@@ -403,7 +435,7 @@ async fn admit(
     let caller = match door {
         Entrance::Socket => Caller::local(),
         Entrance::Address(rules) => {
-            rules.check(shows)?;
+            rules.check(shows, WantedThing::Api)?;
             if needs.is_none() {
                 return Ok(None);
             }

@@ -1,6 +1,6 @@
 //! The principals and settings of sessions: both are written with the change that opens a session, and removed with it.
 
-use crate::access::{Caller, TokenScope};
+use crate::access::{Caller, LOCAL, TokenScope};
 use crate::problem::{Problem, ProblemCode};
 use crate::wire::{NewSession, SessionBounds};
 use serde::{Deserialize, Serialize};
@@ -131,6 +131,28 @@ impl Sessions {
             SessionStanding::Present { principal } => reached(caller, principal.as_deref(), name),
             SessionStanding::Gone(gone) => Err(self.gone(caller, &gone, name)),
             SessionStanding::Unused => Err(not_found(name)),
+        }
+    }
+
+    /// Whether the session exists and the caller may use it.
+    pub async fn is_reached(&self, caller: &Caller, name: &str) -> Result<bool, Problem> {
+        match self.standing(name).await? {
+            SessionStanding::Present { principal } => Ok(caller.reaches(principal.as_deref())),
+            // One that only this process uses, without a request, is the local principal's.
+            SessionStanding::Unused => Ok(caller.reaches(Some(LOCAL))),
+            SessionStanding::Gone(_) => Ok(false),
+        }
+    }
+
+    /// Whether the caller is told that the session has changed: its own, one of which it sees what waits, and one that is gone.
+    pub(crate) async fn is_shown(&self, caller: &Caller, name: &str) -> Result<bool, Problem> {
+        match self.standing(name).await? {
+            SessionStanding::Present { principal } => Ok(caller.sees_waiting(principal.as_deref())),
+            SessionStanding::Unused => Ok(caller.reaches(Some(LOCAL))),
+            SessionStanding::Gone(gone) => {
+                let was_theirs = gone.was_of(self.store.secret(), name, &caller.principal);
+                Ok(caller.has(TokenScope::Admin) || was_theirs)
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! Tokens: principals, scopes and rates. Only a keyed hash of each token is stored.
 
+pub(crate) mod logins;
+
 use crate::access::{Caller, LOCAL, TokenScope};
 use crate::guest::Guest;
 use crate::problem::{Problem, ProblemCode};
@@ -67,6 +69,9 @@ struct KeptToken {
     /// The principals whose calls it may approve, beside its own.
     #[serde(default, skip_serializing_if = "no_one")]
     approves: Arc<[String]>,
+    /// Whether it is the login of a browser: then it is only taken in two halves.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    page: bool,
 }
 
 fn no_one(approves: &Arc<[String]>) -> bool {
@@ -111,7 +116,7 @@ impl Tokens {
                 requests_per_minute: None,
                 approves: Vec::new(),
             };
-            self.keep(&token, wanted).await?;
+            self.keep(&token, wanted, false).await?;
         }
         Ok(place.exists().then_some(place))
     }
@@ -139,6 +144,17 @@ impl Tokens {
                 Err(wrong())
             }
         }
+    }
+
+    /// The caller of this token, if it is of the wanted kind: the login of a browser comes in two halves, all others whole.
+    pub(crate) async fn check_as(
+        &self,
+        token: &str,
+        guest: Option<&Guest>,
+        page: bool,
+    ) -> Result<Caller, Problem> {
+        let caller = self.check(token, guest).await?;
+        if caller.page == page { Ok(caller) } else { Err(wrong()) }
     }
 
     /// Whether the token of this hash is still valid, for a long request or response. Does not count as a use.
@@ -172,7 +188,7 @@ impl Tokens {
     /// Creates a token. Its secret is returned only here.
     pub async fn make(&self, wanted: NewToken) -> Result<NewTokenView, Problem> {
         let token = fresh()?;
-        let kept = self.keep(&token, wanted).await?;
+        let kept = self.keep(&token, wanted, false).await?;
         Ok(NewTokenView { token, shown: shown(&kept) })
     }
 
@@ -217,23 +233,23 @@ impl Tokens {
         Ok(self.store.record(StoreSpace::Token.shelf(), &hash).await?.is_some())
     }
 
-    async fn keep(&self, token: &str, wanted: NewToken) -> Result<KeptToken, Problem> {
+    /// Records a token; `page`: as the login of a browser.
+    async fn keep(&self, token: &str, wanted: NewToken, page: bool) -> Result<KeptToken, Problem> {
         check_wanted(&wanted)?;
         let now = self.clock.now();
         let NewToken { principal, mut scopes, title, expires_in_s, requests_per_minute, approves } = wanted;
         scopes.sort();
         scopes.dedup();
-        let until =
-            |seconds: u64| now.0.saturating_add(i64::try_from(seconds * 1_000_000).unwrap_or(i64::MAX));
         let kept = KeptToken {
             id: fresh_key()?.chars().take(ID_CHARS).collect(),
             principal: principal.into(),
             scopes: scopes.into(),
             title,
             created_at: now.0,
-            expires_at: expires_in_s.map(until),
+            expires_at: expires_in_s.map(|seconds| until(now, seconds)),
             requests_per_minute,
             approves: approves.into(),
+            page,
         };
         let value = serde_json::to_vec(&kept)
             .map_err(|error| Problem::new(ProblemCode::Internal, error.to_string()))?;
@@ -276,7 +292,7 @@ impl Tokens {
             bucket.take(now_us);
             let (principal, scopes) = (kept.principal.clone(), kept.scopes.clone());
             let approves = kept.approves.clone();
-            return Ok(Caller { principal, scopes, approves, token: Some(hash.clone()) });
+            return Ok(Caller { principal, scopes, approves, token: Some(hash.clone()), page: kept.page });
         }
         let wait_ms = due_us.saturating_sub(now_us).div_ceil(1_000);
         let told = format!("this token has exceeded its rate; try again in {wait_ms} ms");
@@ -354,6 +370,11 @@ fn could_be_ours(token: &str) -> bool {
         && token.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
+/// So many seconds after a time, in microseconds since 1970.
+fn until(now: Timestamp, seconds: u64) -> i64 {
+    now.0.saturating_add(i64::try_from(seconds.saturating_mul(1_000_000)).unwrap_or(i64::MAX))
+}
+
 fn wrong() -> Problem {
     Problem::new(ProblemCode::WrongToken, "there is no such token, it is expired or was revoked")
 }
@@ -421,6 +442,7 @@ fn shown(kept: &KeptToken) -> TokenView {
         expires_at: kept.expires_at.map(|at| wall_time(Timestamp(at))),
         requests_per_minute: kept.requests_per_minute,
         approves: kept.approves.to_vec(),
+        page: kept.page,
     }
 }
 

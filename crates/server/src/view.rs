@@ -1,8 +1,10 @@
 //! Read views: the record, and what the owner knows beyond it. One shape for every caller and entrance.
 
 mod rendering;
+mod timeline;
 
 pub use rendering::{CallPage, QuestionPage, ShownBatch, ShownCall, UnreadableSession};
+pub use timeline::BatchPage;
 
 use rendering::OpenStanding;
 
@@ -12,7 +14,7 @@ use crate::wire::approvals::{WaitingPage, WaitingQuery};
 use crate::wire::background::{InboxQuery, TaskQuery};
 use crate::wire::schedules::{Fire, Fires, PreviewQuery};
 use crate::wire::shown::{Contract, PageView, SessionView, ToolView};
-use crate::wire::{CallQuery, LIMIT, LIMIT_MAX, Paging, QuestionQuery, StateFilter};
+use crate::wire::{CallQuery, LIMIT, LIMIT_MAX, Paging, QuestionQuery, Show, StateFilter};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -140,7 +142,7 @@ impl View {
     }
 
     /// One call, with its arguments, the details only operators see, and on request its journal.
-    pub async fn show(&self, call: &str, journal: bool) -> Result<ShownCall, AskError> {
+    pub async fn show(&self, call: &str, Show { journal, spans }: Show) -> Result<ShownCall, AskError> {
         let not_found = || AskError::NotFound { what: format!("call {call:?}") };
         // A forged handle looks like one that names nothing.
         let handle = Handle::parse(call).ok_or_else(not_found)?;
@@ -149,6 +151,9 @@ impl View {
             let open = self.open.get(&handle.to_string()).ok_or_else(not_found)?;
             let mut shown = ShownCall::unrecorded(open);
             shown.more.journal = journal.then(Vec::new);
+            if spans {
+                self.add_call_spans(&mut shown, call).await?;
+            }
             return Ok(shown);
         };
         let mut shown = self.whole(&found);
@@ -158,8 +163,13 @@ impl View {
             Given::Json => serde_json::from_str(&given.text).unwrap_or_else(|_| json!(&*given.text)),
             Given::Text => json!(&*given.text),
         });
+        let edited = found.answer.call().edited_args();
+        shown.more.edited_args = edited.and_then(|args| serde_json::from_str(args).ok());
         if journal {
             shown.more.journal = Some(lines.iter().map(|line| json!(line)).collect());
+        }
+        if spans {
+            self.add_call_spans(&mut shown, call).await?;
         }
         Ok(shown)
     }
@@ -355,6 +365,12 @@ pub async fn session(
         Some(row) => store.open_batches(Some(row.no)).await?.len() as u64,
         None => 0,
     };
+    let newest = match &row {
+        Some(row) => inspect::batches(store, std::slice::from_ref(row), None, 1).await?.batches,
+        None => Vec::new(),
+    };
+    let active_at =
+        newest.first().and_then(|batch| batch.calls.first()).map(|call| wall_time(call.opened_at));
     let overlay = SessionOverlay::of(&**store, name).await?;
     let folder = SessionOpening::folder_of(&**store, name).await?;
     let child = Child::of(&**store, name).await?;
@@ -378,6 +394,7 @@ pub async fn session(
         locale: set.locale,
         limits: limits.into(),
         created_at: set.created_at.map(|at| wall_time(Timestamp(at))),
+        active_at,
         entries: row.map_or(0, |row| row.head.0),
         open_batches,
     })

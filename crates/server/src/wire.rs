@@ -5,11 +5,14 @@ pub mod approvals;
 pub mod background;
 pub mod batch;
 pub mod grants;
+pub mod logins;
+pub mod overview;
 pub mod parts;
 pub mod policy;
 pub mod schedules;
 pub mod sessions;
 pub mod shown;
+pub mod toolboxes;
 pub mod triggers;
 pub mod turns;
 pub mod webhooks;
@@ -76,6 +79,7 @@ pub enum StateFilter {
     Queued,
     Running,
     Retrying,
+    AwaitingApproval,
     AwaitingCompletion,
     AwaitingInput,
     AwaitingConnection,
@@ -91,10 +95,11 @@ pub enum StateFilter {
 
 impl StateFilter {
     /// All states.
-    pub const ALL: [StateFilter; 13] = [
+    pub const ALL: [StateFilter; 14] = [
         StateFilter::Queued,
         StateFilter::Running,
         StateFilter::Retrying,
+        StateFilter::AwaitingApproval,
         StateFilter::AwaitingCompletion,
         StateFilter::AwaitingInput,
         StateFilter::AwaitingConnection,
@@ -113,6 +118,7 @@ impl StateFilter {
             StateFilter::Queued => "queued",
             StateFilter::Running => "running",
             StateFilter::Retrying => "retrying",
+            StateFilter::AwaitingApproval => "awaiting_approval",
             StateFilter::AwaitingCompletion => "awaiting_completion",
             StateFilter::AwaitingInput => "awaiting_input",
             StateFilter::AwaitingConnection => "awaiting_connection",
@@ -137,6 +143,7 @@ impl StateFilter {
             StateFilter::Queued
             | StateFilter::Running
             | StateFilter::Retrying
+            | StateFilter::AwaitingApproval
             | StateFilter::AwaitingCompletion
             | StateFilter::AwaitingInput
             | StateFilter::AwaitingConnection
@@ -158,6 +165,18 @@ pub struct Show {
     /// Include its journal.
     #[serde(default)]
     pub journal: bool,
+    /// Include its spans: where its time went. And the calls that it made, each with its spans.
+    #[serde(default)]
+    pub spans: bool,
+}
+
+/// How to show one batch.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShowBatch {
+    /// Include the spans of each call: where its time went. And the calls that it made, each with its spans.
+    #[serde(default)]
+    pub spans: bool,
 }
 
 /// A message to a task.

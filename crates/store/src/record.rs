@@ -68,6 +68,8 @@ pub enum Space {
     Secret = 62,
     /// Messages for webhooks that are not delivered yet, by webhook and by the time of their next delivery.
     Outgoing = 63,
+    /// The answers that reached their caller, by the digest of the call.
+    Delivered = 68,
 }
 
 /// The subject of the records of the whole store. Each is written by itself.
@@ -88,6 +90,10 @@ pub enum StoreSpace {
     FolderSecret = 72,
     /// Webhooks, by their ids.
     Webhook = 71,
+    /// Codes that log a browser in once, by their hashes.
+    Login = 73,
+    /// Toolboxes by their names, and the pieces of their manifests.
+    Toolbox = 74,
 }
 
 /// The number of the space of removed sessions' names, as [`gone_key`] hashes them: they are never used again. A store writes it with
@@ -167,7 +173,7 @@ pub(crate) fn blob_of(key: &str) -> Option<BlobNo> {
 impl Space {
     /// The spaces that are removed with their session, in this order. Blobs come first: the rest of a blob is found by its record.
     /// [`Space::Removing`] is not among them.
-    pub(crate) const REMOVED: [Space; 24] = [
+    pub(crate) const REMOVED: [Space; 25] = [
         Space::Blob,
         Space::Content,
         Space::Loose,
@@ -192,6 +198,7 @@ impl Space {
         Space::Unknown,
         Space::Grant,
         Space::GrantUse,
+        Space::Delivered,
     ];
 
     /// Its records in a session.

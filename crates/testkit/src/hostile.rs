@@ -1,10 +1,11 @@
 //! The hostile model: any call with any arguments in any order, against random rules that change in between, with people who approve,
-//! edit, deny and remember at random. What really ran is judged by an evaluator that shares no code with the policy.
+//! edit, deny and remember at random, and operators who issue, narrow and revoke grants. What really ran is judged by an evaluator that shares no code with the policy.
 //!
 //! [`chances`] makes rules, tools and arguments of a seed, [`world`] plays them against a runtime, [`truth`] judges each execution
 //! with the [second evaluator](second), [`tools`] tell it what they run with. All of a world follows from its number and the seed.
 
 pub mod chances;
+pub mod grants;
 pub mod second;
 pub mod tools;
 pub mod truth;
@@ -73,6 +74,16 @@ pub struct HostileCounts {
     pub changed_contents: u64,
     /// Changes that were taken back behind an approval.
     pub taken_back: u64,
+    /// Executions by grant.
+    pub granted: u64,
+    /// Grants that were issued, copies of them, copies that were refused, and grants that were revoked.
+    pub issued: u64,
+    /// See above.
+    pub narrowed: u64,
+    /// See above.
+    pub narrowings_refused: u64,
+    /// See above.
+    pub revoked: u64,
 }
 
 impl HostileCounts {
@@ -97,6 +108,11 @@ impl HostileCounts {
         self.replaced_tools += other.replaced_tools;
         self.changed_contents += other.changed_contents;
         self.taken_back += other.taken_back;
+        self.granted += other.granted;
+        self.issued += other.issued;
+        self.narrowed += other.narrowed;
+        self.narrowings_refused += other.narrowings_refused;
+        self.revoked += other.revoked;
     }
 
     /// Executions that this permitted.
@@ -120,7 +136,9 @@ impl HostileCounts {
             "denied_by_people": self.denied_by_people, "refused_answers": self.refused_answers, "raced": self.raced,
             "expired": self.expired, "remembered": self.remembered, "forgotten": self.forgotten,
             "cancelled": self.cancelled, "policies": self.policies, "replaced_tools": self.replaced_tools,
-            "changed_contents": self.changed_contents, "taken_back": self.taken_back,
+            "changed_contents": self.changed_contents, "taken_back": self.taken_back, "granted": self.granted,
+            "issued": self.issued, "narrowed": self.narrowed, "narrowings_refused": self.narrowings_refused,
+            "revoked": self.revoked,
         })
     }
 }

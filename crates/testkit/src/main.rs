@@ -14,7 +14,7 @@ use windlass_testkit::results::ProofRecord;
 use windlass_testkit::sibling;
 
 const USAGE: &str =
-    "usage: windlass-testkit kill [--count N] [--seed S] [--seconds T] [--lanes L] [--tasks|--approvals] [--mutant RULE]
+    "usage: windlass-testkit kill [--count N] [--seed S] [--seconds T] [--lanes L] [--tasks|--approvals|--grants] [--mutant RULE]
        windlass-testkit points [--short]
        windlass-testkit table [--short]
        windlass-testkit poison
@@ -51,8 +51,9 @@ fn kill(args: &[String]) -> Result<ExitCode> {
         seed: given("--seed", 1)?,
         time_max: Duration::from_secs(given("--seconds", 24 * 3_600)?),
         lanes: given("--lanes", lanes())?,
-        plans: match args.iter().find(|arg| ["--tasks", "--approvals"].contains(&arg.as_str())) {
+        plans: match args.iter().find(|arg| ["--tasks", "--approvals", "--grants"].contains(&arg.as_str())) {
             Some(plans) if plans == "--tasks" => Plans::Tasks,
+            Some(plans) if plans == "--grants" => Plans::Grants,
             Some(_) => Plans::Approvals,
             None => Plans::Calls,
         },

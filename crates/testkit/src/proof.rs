@@ -16,6 +16,7 @@ pub mod check;
 pub mod client;
 pub mod context;
 pub mod deletion;
+pub mod grants;
 pub mod history;
 pub mod jumps;
 pub mod kill;

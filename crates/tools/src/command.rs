@@ -35,7 +35,7 @@ pub use template::{CommandTemplate, TemplateError};
 pub(crate) use template::{FilledWord, has_place};
 
 use crate::launcher::{Launcher, kill_survivors};
-use crate::sandbox::{ProgramChoice, SANDBOX_REFUSAL, Sandbox, refused};
+use crate::sandbox::{ProgramChoice, SANDBOX_REFUSAL, Sandbox, complained, refused};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -217,6 +217,11 @@ impl CommandTool {
         {
             return Err(refused(why));
         }
+        if self.sandbox.is_some()
+            && let Some(complaint) = complained(&done.ended)
+        {
+            return Err(complaint);
+        }
         match done.exceeded {
             // It would do so again.
             Some(what) => Err(ToolError { retry: Retry::Never, ..ToolError::aborted(killed_for(&what)) }),
@@ -258,7 +263,7 @@ impl CommandTool {
         let traced = cx.traceparent().map(|parent| ("TRACEPARENT".into(), parent.to_string().into()));
         env.extend(traced);
         let (cwd, stdin) = (self.cwd.clone(), args.to_string().into_bytes());
-        Ok(Invocation { call, words, program_file, env, cwd, stdin })
+        Ok(Invocation { call, words, program_file, env, cwd, stdin, stdin_file: None })
     }
 
     /// Everything that is declared about what runs, as one text, with the names of secrets.

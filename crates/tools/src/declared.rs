@@ -1,4 +1,4 @@
-//! `windlass.toml`: limits, and commands and HTTP requests as tools.
+//! `windlass.toml`: limits, commands and HTTP requests as tools, and MCP servers of others.
 //!
 //! Every key is known or an error, with the place and a suggestion: a setting that is silently ignored is
 //! worse than none.
@@ -8,6 +8,7 @@ mod dedupe;
 mod flags;
 mod http;
 mod keys;
+mod mcp;
 mod narration;
 mod place;
 mod room;
@@ -15,7 +16,9 @@ mod rules;
 mod sandbox;
 mod server;
 mod tool;
+mod toolboxes;
 
+pub use mcp::{McpPlace, McpServer, McpToolRules};
 pub use place::{ConfigError, DeclarationProblem};
 pub use server::Served;
 
@@ -25,6 +28,7 @@ use crate::run_command::RunCommand;
 use crate::sandbox::Sandbox;
 use place::{DeclarationSource, key_span};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::Spanned;
@@ -45,6 +49,8 @@ pub struct Declared {
     pub retention: Retention,
     /// The tools, by name.
     pub tools: Vec<Arc<dyn Tool>>,
+    /// The MCP servers of others.
+    pub mcp: Vec<McpServer>,
     /// The groups of built-in tools.
     pub builtin: Vec<BuiltinGroup>,
     /// Folders in which a session may be opened with a folder of its own.
@@ -58,6 +64,8 @@ pub struct Declared {
     /// The rules of `[[policy.rules]]` as JSON, unchecked: rules that cannot be used deny every call instead of keeping the
     /// server from starting. `None` without a file.
     pub policy: Option<serde_json::Value>,
+    /// The secrets that each toolbox may read, by its name.
+    pub toolbox_secrets: BTreeMap<String, Vec<String>>,
 }
 
 /// The receiver of traces.
@@ -103,6 +111,9 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
     if let Some(value) = root.remove("server") {
         declared.server = server::read(&source, value)?;
     }
+    if let Some(value) = root.remove("toolboxes") {
+        declared.toolbox_secrets = toolboxes::read(&source, value)?;
+    }
     if let Some(value) = root.remove("groups") {
         declared.groups = room::groups(&source, value)?;
     }
@@ -113,6 +124,10 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
     }
     if let Some(value) = root.remove("tools") {
         declared.tools = tools(&source, value, &declared, &launcher)?;
+    }
+    if let Some(value) = root.remove("mcp") {
+        declared.mcp = mcp::read(&source, value, &declared.limits)?;
+        add_rules(&mut declared);
     }
     if let Some(value) = root.remove("run_command") {
         let sandbox = Sandbox::new(sandbox::read(&source, "run_command", value)?, launcher.clone());
@@ -129,11 +144,13 @@ impl Default for Declared {
             limits: Limits::default(),
             retention: Retention::default(),
             tools: Vec::new(),
+            mcp: Vec::new(),
             builtin: BuiltinGroup::WITHOUT_FILE.to_vec(),
             folders: Vec::new(),
             groups: Vec::new(),
             traces: None,
             policy: None,
+            toolbox_secrets: BTreeMap::new(),
             server: Served::default(),
         }
     }
@@ -147,13 +164,25 @@ impl std::fmt::Debug for Declared {
             .field("limits", &self.limits)
             .field("retention", &self.retention)
             .field("tools", &names)
+            .field("mcp", &self.mcp)
             .field("builtin", &self.builtin)
             .field("folders", &self.folders)
             .field("groups", &self.groups)
             .field("traces", &self.traces)
             .field("policy", &self.policy)
+            .field("toolbox_secrets", &self.toolbox_secrets)
             .field("server", &self.server)
             .finish()
+    }
+}
+
+/// Adds the rules that stand for the approvals of MCP tools to those of the policy.
+fn add_rules(declared: &mut Declared) {
+    let own = mcp::policy_rules(&declared.mcp);
+    // Rules that are no list are a mistake that is reported where the policy is read.
+    let Some(policy) = declared.policy.as_mut().and_then(serde_json::Value::as_object_mut) else { return };
+    if let Some(rules) = policy.entry("rules").or_insert_with(|| serde_json::json!([])).as_array_mut() {
+        rules.extend(own);
     }
 }
 

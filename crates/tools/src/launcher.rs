@@ -5,8 +5,8 @@
 //! descendants. As child subreaper it inherits every orphan below it, even those that left the process group or the terminal
 //! session.
 //!
-//! The protocol of the socket, from the owner: the path of the file that is executed (empty: the program's own), then the command's
-//! standard input, each after its length (8 bytes, little endian); then single bytes: `TERMINATE` and `KILL`; its end means `KILL`. From the launcher: one `LauncherReport`, when nothing of the
+//! The protocol of the socket, from the owner: the path of the file that is executed (empty: the program's own), the path of
+//! the file that is the command's standard input (empty: what follows is), then that input, each after its length (8 bytes, little endian); then single bytes: `TERMINATE` and `KILL`; its end means `KILL`. From the launcher: one `LauncherReport`, when nothing of the
 //! command is left. Program, arguments, environment and folder of the command are the launcher's own, so they need no encoding.
 
 #[cfg(not(target_os = "linux"))]

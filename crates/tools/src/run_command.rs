@@ -6,7 +6,9 @@ use crate::command::{
 };
 use crate::files::is_mostly_text;
 use crate::launcher::Launcher;
-use crate::sandbox::{ProgramChoice, REFUSED_PROGRAM, SANDBOX_REFUSAL, Sandbox, recorded, refused};
+use crate::sandbox::{
+    ProgramChoice, REFUSED_PROGRAM, SANDBOX_REFUSAL, Sandbox, complained, recorded, refused,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::path::{Component, Path, PathBuf};
@@ -141,7 +143,7 @@ impl Tool for RunCommand {
             let env = vec![("WINDLASS_SESSION".into(), cx.session().into())];
             let approved = cx.approved::<ApprovedProgram>();
             let program_file = approved.as_deref().map(ProgramFile::of);
-            let invocation = Invocation { call, words, program_file, env, cwd, stdin };
+            let invocation = Invocation { call, words, program_file, env, cwd, stdin, stdin_file: None };
             let (invocation, run) = self.sandbox.enter(invocation, ProgramChoice::Caller, cx).await?;
             let command = FollowedCommand {
                 launcher: &self.launcher,
@@ -234,6 +236,9 @@ async fn answer(done: CommandResult, one_word: Option<&str>, cx: &Cx) -> Result<
             tool_code: Some("sandbox_limit".into()),
             ..ToolError::new(killed_for(what))
         });
+    }
+    if let Some(complaint) = complained(&done.ended) {
+        return Err(complaint);
     }
     let exit_code = match done.ended.end {
         CommandEnd::Exited(EXIT_SAFE) => match refusal(&done, one_word) {

@@ -17,7 +17,7 @@ mod usage;
 
 pub use backend::{NoSandbox, SandboxBackend};
 pub use entry::Sandbox;
-pub(crate) use entry::{ProgramChoice, SandboxedRun, recorded, refused};
+pub(crate) use entry::{ProgramChoice, SandboxedRun, complained, recorded, refused};
 pub(crate) use inside::{REFUSED_PROGRAM, is_executable};
 pub use inside::{SANDBOX_ARG, SANDBOX_REFUSAL, sandbox_main};
 pub use profile::{RecordedSandbox, SandboxProfile};

@@ -16,6 +16,8 @@ mod flood;
 mod grants;
 mod kills;
 mod logs;
+mod mcp;
+mod mcp_servers;
 mod memory;
 mod narration;
 mod people;

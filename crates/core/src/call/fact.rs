@@ -70,7 +70,7 @@ pub enum Fact {
     /// It was to be a task from the start and was refused at once: it never was one.
     StartRefused,
     /// It was judged under the policy.
-    Judged(Box<JudgedCall>),
+    Judged(Arc<JudgedCall>),
     /// A person is asked whether it may run.
     ApprovalAsked(Box<ApprovalAsked>),
     /// That was answered.
@@ -263,6 +263,8 @@ named! {
         NoSuchTool = "no_such_tool",
         /// Its tool to be resumed.
         ToolPaused = "tool_paused",
+        /// A process that serves its toolbox.
+        NoWorker = "no_worker",
         /// The end of a sleep.
         Sleep = "sleep",
         /// An answer from the world outside.
@@ -288,9 +290,8 @@ impl Reason {
         match self {
             Reason::Completion | Reason::Input | Reason::Connection | Reason::Client | Reason::Signal => true,
             Reason::Awaited | Reason::Approval => true,
-            Reason::Retry | Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused | Reason::Sleep => {
-                false
-            }
+            Reason::Retry | Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused => false,
+            Reason::NoWorker | Reason::Sleep => false,
         }
     }
 }

@@ -374,6 +374,7 @@ impl Call {
             | Did::EventPlanned { .. }
             | Did::Awaited { .. }
             | Did::Attached { .. }
+            | Did::Handed(_)
             | Did::SignalAwaited(_) => matches!(state, State::Running { .. }),
         };
         let follows = match &self.operations {

@@ -85,6 +85,8 @@ named! {
         Awaited = "awaited",
         /// [`Did::EventPlanned`]
         EventPlanned = "event_planned",
+        /// [`Did::Handed`]
+        Handed = "handed",
         /// [`Fact::Detached`]
         Detached = "detached",
         /// [`Fact::CopyFound`]
@@ -147,6 +149,7 @@ impl Fact {
                 Did::Said { .. } => Kind::Said,
                 Did::Awaited { .. } => Kind::Awaited,
                 Did::EventPlanned { .. } => Kind::EventPlanned,
+                Did::Handed(_) => Kind::Handed,
             },
             Fact::Suspended(_) => Kind::Suspended,
             Fact::Resumed(_) => Kind::Resumed,

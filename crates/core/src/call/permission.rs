@@ -92,11 +92,11 @@ pub struct Withheld {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Permission {
     /// How it was judged last.
-    pub judged: Option<JudgedCall>,
+    pub judged: Option<Arc<JudgedCall>>,
     /// The approval that was asked for last.
-    pub asked: Option<ApprovalAsked>,
+    pub asked: Option<Box<ApprovalAsked>>,
     /// The answer to that one.
-    pub answered: Option<ApprovalAnswered>,
+    pub answered: Option<Box<ApprovalAnswered>>,
     /// The arguments that an approver gave it, as JSON.
     pub edited: Option<JsonText>,
 }
@@ -122,13 +122,13 @@ impl Call {
     pub fn approval_answer(&self) -> Option<&ApprovalAnswered> {
         let permission = self.permission.as_deref()?;
         let asked = permission.asked.as_ref()?;
-        permission.answered.as_ref().filter(|answered| answered.number == asked.number)
+        permission.answered.as_deref().filter(|answered| answered.number == asked.number)
     }
 
     /// The open approval, if the call waits for one.
     pub fn open_approval(&self) -> Option<&ApprovalAsked> {
         let State::AwaitingApproval { .. } = &self.state else { return None };
-        let asked = self.permission.as_deref()?.asked.as_ref()?;
+        let asked = self.permission.as_deref()?.asked.as_deref()?;
         self.approval_answer().is_none().then_some(asked)
     }
 
@@ -169,7 +169,7 @@ impl Call {
         let acts = match &step {
             Step::Join(_) | Step::Settle(Settlement::Answered(_)) => true,
             // One that goes on was started before.
-            Step::Attempt(start) => start.begins != super::Begins::Resumed,
+            Step::Attempt(start) => !start.begins.is_under_way(),
             // It waits for an answer, and may have to be judged anew.
             Step::Park(_) => self.open_approval().is_some(),
             Step::Prepare
@@ -177,6 +177,7 @@ impl Call {
             | Step::Ask
             | Step::ApproveByDefault
             | Step::Lose(_)
+            | Step::Continue(_)
             | Step::Reconcile(_)
             | Step::Retry { .. }
             | Step::Return { .. }
@@ -255,11 +256,11 @@ impl Call {
         !is_edit || self.attempts == 0
     }
 
-    fn judged(&mut self, at: Timestamp, judged: &JudgedCall) {
+    fn judged(&mut self, at: Timestamp, judged: &Arc<JudgedCall>) {
         if judged.allowed {
             self.leave_approval(at);
         }
-        self.permission.get_or_insert_default().judged = Some(judged.clone());
+        self.permission.get_or_insert_default().judged = Some(Arc::clone(judged));
     }
 
     fn approval_asked(&mut self, at: Timestamp, asked: &ApprovalAsked) {
@@ -268,7 +269,7 @@ impl Call {
         self.state = State::AwaitingApproval { before: Box::new(before) };
         self.parked = Some((asked.parked, at));
         let permission = self.permission.get_or_insert_default();
-        permission.asked = Some(asked.clone());
+        permission.asked = Some(Box::new(asked.clone()));
         // An approval is for what was shown, once: what has changed and changed back is asked for again.
         if !crate::mutant::breaks("approval-kept") {
             permission.answered = None;
@@ -284,7 +285,7 @@ impl Call {
                 self.state = State::Opened;
             }
         }
-        self.permission.get_or_insert_default().answered = Some(answered.clone());
+        self.permission.get_or_insert_default().answered = Some(Box::new(answered.clone()));
     }
 
     /// It no longer waits for an approval: it is as it was before.

@@ -60,7 +60,7 @@ pub(super) fn can_park(state: &State, reason: Reason) -> bool {
         }
         (_, Reason::Signal | Reason::Awaited | Reason::Approval) => false,
         (State::AwaitingApproval { .. }, _) => false,
-        (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused) => true,
+        (_, Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused | Reason::NoWorker) => true,
     }
 }
 

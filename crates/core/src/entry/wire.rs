@@ -76,6 +76,7 @@ pub(super) fn kind_number(kind: Kind) -> u8 {
         Kind::ChildOpened => 58,
         Kind::Awaited => 59,
         Kind::EventPlanned => 60,
+        Kind::Handed => 61,
         Kind::Detached => 65,
         Kind::StartRefused => 69,
         Kind::CopyFound => 70,
@@ -264,7 +265,12 @@ fn write_prepared(prepared: &PreparedCall, bytes: &mut Vec<u8>) {
 /// Appends the fields of a start: [`StartedFields`].
 fn write_started(started: &Started, bytes: &mut Vec<u8>) {
     let fields = Fields::begin(bytes).number(0, u64::from(started.attempt.0));
-    fields.truth(1, started.redrive).maybe(3, started.policy).end();
+    let fields = fields.truth(1, started.redrive);
+    match started.policy {
+        Some(policy) => fields.number(3, policy.get()),
+        None => fields,
+    }
+    .end();
 }
 
 /// Appends the fields of a result: [`ReturnedFields`].
@@ -328,7 +334,7 @@ pub(super) fn write_fact(fact: &Fact, bytes: &mut Vec<u8>) {
         Fact::SetAside(SetAside { why }) => encode(&SetAsideFields { why }, bytes),
         Fact::Aborted(abort) => encode(&attempt::AbortFields::from(&**abort), bytes),
         Fact::StartRefused => encode(&NoFields {}, bytes),
-        Fact::Judged(judged) => encode(&permission::JudgedFields::from(&**judged), bytes),
+        Fact::Judged(judged) => permission::write_judged(judged, bytes),
         Fact::ApprovalAsked(asked) => encode(&permission::AskedFields::from(&**asked), bytes),
         Fact::ApprovalAnswered(answered) => {
             encode(&permission::ApprovalAnsweredFields::from(&**answered), bytes)
@@ -429,6 +435,7 @@ pub(super) fn read_fact(kind: u8, fields: &[u8], payload: &[u8]) -> Result<Fact,
         | Kind::Said
         | Kind::Awaited
         | Kind::EventPlanned
+        | Kind::Handed
         | Kind::Attached => Fact::Operation(Box::new(operation::read(*known, fields, payload)?)),
         Kind::Suspended => Fact::Suspended(Box::new(operation::read_suspended(minicbor::decode(fields)?)?)),
         Kind::Resumed => Fact::Resumed(operation::read_resumed(&minicbor::decode(fields)?)),

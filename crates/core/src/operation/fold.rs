@@ -5,7 +5,7 @@ use super::awaited::AwaitedThing;
 use super::signal::{signal_of, signal_slot};
 use super::told;
 use super::{
-    Called, Completion, Did, Kind, Operation, Operations, RecordedOperation, StepResult, StepState,
+    Called, Completion, Did, HANDED, Kind, Operation, Operations, RecordedOperation, StepResult, StepState,
     WaitOutcome,
 };
 use crate::outcome::JsonText;
@@ -26,6 +26,7 @@ impl Operations {
             }
             (None, Did::Spawned { .. } | Did::ChildOpened { .. } | Did::Said { .. }) => true,
             (Some(RecordedOperation::Attached(_)), Did::Attached { .. }) => true,
+            (None | Some(RecordedOperation::Handover(_)), Did::Handed(_)) => &*operation.name == HANDED,
             (None, Did::SignalAwaited(_) | Did::Signalled { .. }) => signal_of(&operation.name).is_some(),
             (Some(RecordedOperation::Signal { until, .. }), Did::SignalAwaited(_)) => until.is_none(),
             (Some(RecordedOperation::Signal { end, .. }), Did::Signalled { .. }) => end.is_none(),
@@ -70,6 +71,9 @@ impl Operations {
             }
             Did::SleepBegan(until) => {
                 self.by_name.insert(name, RecordedOperation::Sleep { until: *until, over: false });
+            }
+            Did::Handed(handover) => {
+                self.by_name.insert(name, RecordedOperation::Handover(handover.clone()));
             }
             Did::SleepEnded => {
                 if let Some(RecordedOperation::Sleep { over, .. }) = self.by_name.get_mut(&name) {

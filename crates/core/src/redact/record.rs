@@ -102,6 +102,7 @@ impl SecretMatcher {
             | Did::WaitBegan(_)
             | Did::TimedOut
             | Did::Called { .. }
+            | Did::Handed(_)
             | Did::SignalAwaited(_)
             | Did::Attached { .. } => {}
         }

@@ -87,7 +87,7 @@ impl Life {
             match self.call.next(&Moment::at(Timestamp(0))) {
                 Step::Prepare => self.note(prepared(self.class)),
                 Step::Attempt(start) => {
-                    self.note(start.fact(None));
+                    self.note(start.fact(None).unwrap());
                     if start.intent == Intent::First {
                         self.commit(deaths, &mut commits)?;
                     }
@@ -103,6 +103,7 @@ impl Life {
                     self.note(ended(Some(Outcome::Failed(Box::new(poison)))));
                 }
                 step @ (Step::Join(_)
+                | Step::Continue(_)
                 | Step::Authorize
                 | Step::Ask
                 | Step::ApproveByDefault

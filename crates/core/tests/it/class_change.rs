@@ -301,7 +301,7 @@ fn follow(call: &Call, depth: u32) -> u32 {
         Step::Done(_) => return 1,
         Step::Attempt(start) => {
             assert!(!in_doubt_once, "an attempt in doubt under `once` is repeated");
-            let (attempt, begin) = (start.attempt, start.fact(None));
+            let (attempt, begin) = (start.attempt, start.fact(None).unwrap());
             let ok = Attempted::Ok(Success::default());
             let mut ways = vec![
                 vec![begin.clone(), lost(attempt)],
@@ -317,7 +317,7 @@ fn follow(call: &Call, depth: u32) -> u32 {
             }
             ways
         }
-        Step::Lose(attempt) => vec![vec![lost(attempt)]],
+        Step::Lose(attempt) | Step::Continue(attempt) => vec![vec![lost(attempt)]],
         Step::Reconcile(attempt) => {
             [Verdict::Landed(Success::default()), Verdict::DidNotHappen, Verdict::Unknown]
                 .map(|verdict| vec![Fact::Reconciled(ReconciledAttempt { attempt, verdict })])

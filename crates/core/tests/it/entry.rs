@@ -20,7 +20,7 @@ use windlass_core::failure::{Failure, FailureClass, Retry, Source};
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
 use windlass_core::operation::{
-    AnswerExtras, Completion, Did, EventNumber, Operation, Question, StepResult, Triggered, Until,
+    AnswerExtras, Completion, Did, EventNumber, Handover, Operation, Question, StepResult, Triggered, Until,
 };
 use windlass_core::outcome::{
     Effect, Form, KeptBytes, ModelAnswer, Outcome, Part, SideOutput, Success, Value,
@@ -454,6 +454,10 @@ fn golden_tasks() -> Vec<(&'static str, Entry)> {
             did(Did::ChildOpened { asked: "{\"session\":\"inside.7\",\"tools\":[\"read\"]}".into() }),
         ),
         ("said", did(Did::Said { message: "{\"text\":\"half done\"}".into() })),
+        (
+            "handed",
+            did(Did::Handed(Handover { attempt: AttemptNo(2), toolbox: "crm".into(), token: "5f0c".into() })),
+        ),
         ("start_refused", call(Fact::StartRefused)),
         ("prepared_for_tasks", prepared_with(with_task_deadlines())),
         ("prepared_with_rules", prepared_with(with_own_deadline())),

@@ -23,4 +23,5 @@ mod policy;
 mod projection;
 mod schedule;
 mod siblings;
+mod span;
 mod trigger;

@@ -196,7 +196,7 @@ impl Life {
             match self.call.next(&Moment::at(self.now)) {
                 Step::Prepare => self.note(prepared()),
                 Step::Attempt(start) => {
-                    self.note(start.fact(None));
+                    self.note(start.fact(None).unwrap());
                     if start.intent == Intent::First {
                         self.commit(&mut owner)?;
                     }

@@ -1,6 +1,7 @@
 //! Permission of a call: a table of states and findings, and what an approval covers.
 
 use crate::opened::opened;
+use std::sync::Arc;
 use windlass_core::call::{
     ApprovalAnswer, ApprovalAnswered, ApprovalAsked, Call, Fact, JudgedCall, LostAttempt, Moment, Parked,
     Permit, PreparedCall, Reason, Returned, Settlement, Started, Step, ToolSearch, Withheld,
@@ -51,7 +52,7 @@ fn deny(number: u32) -> Fact {
 }
 
 fn judged(allowed: bool) -> Fact {
-    Fact::Judged(Box::new(JudgedCall { allowed, policy: 1, by: vec!["rule".into()], reason: None }))
+    Fact::Judged(Arc::new(JudgedCall { allowed, policy: 1, by: vec!["rule".into()], reason: None }))
 }
 
 fn prepared(class: EffectClass) -> Fact {

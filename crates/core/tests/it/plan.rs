@@ -227,6 +227,12 @@ fn a_parked_call_that_nobody_can_wait_for_is_only_counted() {
     story.planner.come_back();
     story.planner.come_back();
     assert!(story.planner.admit(0, SessionNo(1), 1, 0).is_ok());
+    // Also if it never started: without claims, it keeps no place.
+    let mut unstarted = Story::new(&limits);
+    tell(&mut unstarted, "a parked : ; b parked : write x");
+    assert_eq!([a, b].map(|call| unstarted.planner.forget_parked(call)), [true, false]);
+    assert!(!unstarted.planner.forget_parked_session(&[b]), "it would lose its place");
+    assert_eq!((unstarted.planner.counts().parked, unstarted.planner.has_still()), (2, false));
     // What has started before and waits for room is told apart.
     tell(&mut story, "d2 : ; e2 : ; f2 : ; wake c");
     assert_eq!((story.planner.again(), story.planner.counts().queued), (1, 1));

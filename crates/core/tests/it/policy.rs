@@ -46,7 +46,7 @@ fn policy(rules: Value) -> Policy {
 }
 
 fn judge(policy: &Policy, case: &Case) -> Judgement {
-    policy.judge(&policy.for_tool(&case.tool()), &case.call())
+    policy.for_tool(&case.tool()).judge(&case.call())
 }
 
 /// Whether a rule with these conditions matches, for each ruling: `a`llow, as`k`, `d`eny.

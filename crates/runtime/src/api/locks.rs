@@ -84,6 +84,8 @@ table! {
         Recent,
         /// The pages of a feed. The last reader clears them.
         Pages,
+        /// The names of changed sessions. Alone, or marked under the table of open batches.
+        ChangeMarks,
         /// The state behind a page, taken by the reader of the next one while it looks at the pages.
         Follower,
         /// The registered tools. Alone: who is told of a change is told after it.
@@ -116,6 +118,10 @@ table! {
         Secrets,
         /// The sessions under a worker's lease, and the workers it watches. Alone.
         Worker,
+        /// The toolboxes, their processes and their attempts. Late, since an attempt can be dropped under any lock.
+        Toolboxes,
+        /// The operations of an attempt that a toolbox has. Looked at while the attempts are listed.
+        SeatPage,
     }
 }
 

@@ -31,6 +31,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::future::Future;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use windlass_args::schema::{Schema, SchemaRole};
@@ -125,6 +126,36 @@ impl Cx {
         }
         let returned = run(input).await;
         self.heartbeat();
+        self.record_step(name, given, returned).await
+    }
+
+    /// Records the end of a step that this attempt began under an earlier owner of its call.
+    pub(crate) async fn end_step(
+        &self,
+        name: &str,
+        input: Value,
+        returned: Result<Value, ToolError>,
+    ) -> Result<Value, StepError> {
+        let given = self.kept(name, &input)?;
+        match self.book().begin_step(name, &given, self.limits().operations_max)? {
+            Begun::Run | Begun::Unknown => self.record_step(name, given, returned).await,
+            Begun::Done(value) => read(name, &self.unsealed(name, value)?),
+            Begun::Failed(failure) => Err(StepError::Failed(error_of(&failure))),
+        }
+    }
+
+    /// The recorded steps that have a value, with their inputs; without those that hold a secret.
+    pub(crate) fn done_steps(&self) -> Vec<(Arc<str>, JsonText, JsonText)> {
+        if self.secrets().is_some() { Vec::new() } else { self.book().done_steps() }
+    }
+
+    async fn record_step<O: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        given: JsonText,
+        returned: Result<O, ToolError>,
+    ) -> Result<O, StepError> {
+        let book = self.book();
         let (result, answer) = match returned {
             Ok(value) => {
                 let text = self.kept(name, &value)?;

@@ -80,6 +80,35 @@ impl Catalog {
         self.listed(&BTreeSet::new(), &[tools::CALL, tools::SEARCH]).await
     }
 
+    /// Every tool of the session as it is registered, by name, for callers that need more than a model sees. A tool whose
+    /// provider does not load it in time is left out, and the log names it.
+    pub async fn whole(&self) -> Result<Vec<Arc<Registered>>, SessionError> {
+        let (rt, place) = (&self.runtime.0, self.place());
+        let due_us = crate::session::held::due_us(rt.clock.elapsed_us(), rt.limits.inline_queue_ms);
+        let mut tools = Vec::new();
+        for listed in self.runtime.tools_of(&self.session).await? {
+            let name = &listed.summary.name;
+            let looked_up = async {
+                match listed.tool {
+                    Some(tool) => ToolLookup::Tool(tool),
+                    None => rt.registry.look_up(&place, name).await,
+                }
+            };
+            let found = tokio::select! {
+                biased;
+                found = looked_up => Some(found),
+                () = rt.wheel.until(due_us) => None,
+            };
+            match found {
+                Some(ToolLookup::Tool(tool)) => tools.push(tool),
+                Some(ToolLookup::Missing { .. } | ToolLookup::Unavailable(_)) | None => {
+                    tracing::warn!(tool = %name, "its provider cannot load the tool now: it is left out of the list");
+                }
+            }
+        }
+        Ok(tools)
+    }
+
     /// The tools that fit a question, best first; at most `search_results_max`. Nothing is revealed.
     pub async fn search(&self, query: &str) -> Result<Vec<CatalogTool>, SessionError> {
         let (rt, place) = (&self.runtime.0, self.place());

@@ -7,7 +7,7 @@
 mod check;
 mod stored;
 
-pub use check::{CheckError, CheckedCondition, CheckedRule, PolicyCheck, PolicyQuestion};
+pub use check::{CallCheck, CheckError, CheckedCondition, CheckedRule, PolicyCheck, PolicyQuestion};
 
 use crate::api::answer;
 use crate::api::error::{SessionError, chain};

@@ -3,10 +3,12 @@
 //! A schedule is a record of its session, written only by its owner and under one lock from the read until the write is
 //! durable. So an edit, a removal and a due time happen one after the other, and each sees the others' result.
 
+mod everywhere;
 mod fire;
 mod inside;
 mod kept;
 
+pub use everywhere::SessionSchedule;
 pub(crate) use fire::{disable_all, forget, is_scheduled, look_soon, resume};
 
 use crate::api::answer;

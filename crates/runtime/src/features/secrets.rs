@@ -128,6 +128,13 @@ impl FolderSecrets {
         Ok(true)
     }
 
+    /// The value of a secret, for the host itself: a connection that all sessions share is opened with it.
+    pub async fn value(&self, name: &str) -> Result<SecretValue, SecretError> {
+        check_secret_name(name)?;
+        self.read().await?;
+        self.rt.secrets.folder_value(name)
+    }
+
     /// The names of the folder's secrets, in order.
     pub async fn list(&self) -> Result<Vec<SecretEntry>, SecretError> {
         list(&self.rt, SecretHome::Folder).await

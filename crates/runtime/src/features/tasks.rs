@@ -1,17 +1,21 @@
 //! The tasks of a session: calls that continue, or continued, without their callers.
 
+mod ended;
+mod everywhere;
 mod messages;
+mod refusal;
 mod spawn;
 pub(crate) mod tools;
 
+pub use everywhere::{SessionTask, TasksPage};
 pub(crate) use messages::text_of;
 pub use messages::{Direction, NewMessage, TaskMessage};
+pub(crate) use refusal::{refusal, sentence};
 
 use crate::api::answer::{self, CallAnswer};
-use crate::api::error::{Lost, SessionError, chain};
+use crate::api::error::{Lost, SessionError};
 use crate::api::journal::{cancel_asked_at, find_id};
 use crate::api::keys;
-use crate::api::output::ToolError;
 use crate::api::progress::Progress;
 use crate::features::schedules::{self, Schedule};
 use crate::mailbox::ask::AskError;
@@ -220,33 +224,6 @@ impl Runtime {
     pub fn tasks(&self, session: &str) -> Tasks {
         Tasks::owned(&self.0, session)
     }
-}
-
-/// Why a request about a task was refused, for whoever asked: each reason has a code of its own.
-pub(crate) fn refusal(error: AskError) -> ToolError {
-    let code = match &error {
-        AskError::Session(error) => return ToolError::internal(chain(error)),
-        AskError::NotFound { .. } => "not_found",
-        AskError::NoSignal { .. } => "no_such_signal",
-        AskError::NoQuestion | AskError::NoKey | AskError::NoApproval => "no_such_question",
-        AskError::StaleDigest { .. } => "stale_digest",
-        AskError::FourEyes { .. } => "four_eyes",
-        AskError::Over { .. } | AskError::Unfit { .. } => "over",
-        AskError::Answered | AskError::Conflict => "answered",
-        AskError::TooManySignals { .. } => "too_many_signals",
-        AskError::KeyUsed => "key_used",
-        AskError::Invalid { .. } | AskError::LongReason { .. } | AskError::Shape { .. } => "invalid",
-        AskError::FilesLeft { .. } => "files_left",
-    };
-    let tool_code = Some(code.to_string());
-    ToolError { tool_code, did_not_happen: true, ..ToolError::new(sentence(&error.to_string())) }
-}
-
-/// An error as a sentence.
-pub(crate) fn sentence(what: &str) -> String {
-    let mut letters = what.chars();
-    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
-    format!("{first}{}.", letters.as_str())
 }
 
 impl Tasks {

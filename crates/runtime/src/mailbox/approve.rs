@@ -107,7 +107,7 @@ async fn find(store: &dyn Store, id: &str) -> Result<FoundApproval, AskError> {
     let (call_id, sum) = open_approval_id(store.secret(), id).ok_or(AskError::NoApproval)?;
     let (session, call, _) = find_id(store, call_id).await?.ok_or(AskError::NoApproval)?;
     let asked = call.permission.as_deref().and_then(|known| known.asked.clone());
-    let asked = asked.ok_or(AskError::NoApproval)?;
+    let asked = *asked.ok_or(AskError::NoApproval)?;
     if completion_name(store.secret(), &asked.number.to_string()) != sum {
         return Err(AskError::Over { what: "the call is asked for anew" });
     }

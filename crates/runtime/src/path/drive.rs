@@ -6,7 +6,7 @@ use crate::path::attached;
 use crate::path::background;
 use crate::path::nested;
 use crate::path::stage::aside;
-use crate::path::stage::attempt;
+use crate::path::stage::attempt::{self, handing};
 use crate::path::stage::authorize;
 use crate::path::stage::complete;
 use crate::path::stage::join;
@@ -29,7 +29,7 @@ use crate::session::turns::{DrivenCall, Turn, Turns};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use windlass_core::call::{Begins, Call, Cause, Fact, Illegal, LostAttempt, Settlement, Step};
+use windlass_core::call::{Call, Cause, Fact, Illegal, LostAttempt, Settlement, Step};
 use windlass_core::ids::{AttemptNo, CallId};
 use windlass_core::outcome::Effect;
 
@@ -42,6 +42,7 @@ pub(crate) enum DriveOutcome {
 }
 
 /// Drives a call that has begun a stage, until it ends or has to wait.
+#[expect(clippy::too_many_lines, reason = "the path of a call is one match, in order")]
 async fn drive(mut held: Box<Held>) -> Result<DriveOutcome, Lost> {
     if held.look_at_clocks() && background::may_be_due(&held) {
         Box::pin(background::detach(&mut held)).await?;
@@ -68,6 +69,10 @@ async fn drive(mut held: Box<Held>) -> Result<DriveOutcome, Lost> {
             }
             Step::Done(_) => return Ok(DriveOutcome::Ended(held)),
             Step::Lose(attempt) => note_lost(&mut held, attempt)?,
+            Step::Continue(attempt) => match Box::pin(handing::go_on(held, attempt)).await? {
+                Some(continued) => held = continued,
+                None => return Ok(DriveOutcome::Parked),
+            },
             // A fresh one is refused if its tool is not there.
             Step::Prepare if held.past.fresh => prepare::note(&mut held).await?,
             Step::Prepare => Box::pin(prepare::once_there(&mut held)).await?,
@@ -85,9 +90,7 @@ async fn drive(mut held: Box<Held>) -> Result<DriveOutcome, Lost> {
             },
             Step::Attempt(start) => match attempt::pin(&mut held).await? {
                 // The tool comes first: whoever waits for it needs no turn.
-                attempt::Pinned::Tool(tool)
-                    if start.begins != Begins::Resumed && !held.is_permitted(&tool) =>
-                {
+                attempt::Pinned::Tool(tool) if !start.begins.is_under_way() && !held.is_permitted(&tool) => {
                     held.permit = HeldPermit::unjudged();
                 }
                 attempt::Pinned::Tool(tool) => match Turns::take(held) {
@@ -119,7 +122,7 @@ async fn drive(mut held: Box<Held>) -> Result<DriveOutcome, Lost> {
 }
 
 /// An attempt was running when its owner died.
-fn note_lost(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
+pub(crate) fn note_lost(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
     let blamed = held.on.rt.last_owner_died || held.on.session.owner_died;
     held.note(Fact::Lost(LostAttempt { attempt, blamed }))
 }
@@ -187,6 +190,8 @@ struct Aftermath {
     planners: Vec<CallId>,
     /// The child sessions that they opened.
     children: Vec<String>,
+    /// The hashes of the tokens by which toolboxes had them.
+    handed: Vec<Arc<str>>,
 }
 
 impl Aftermath {
@@ -203,6 +208,7 @@ impl Aftermath {
             tasks: those(|call| call.task.is_some()),
             planners: those(Call::has_planned_event),
             children: of_ended(ended),
+            handed: ended.iter().filter_map(|ended| handed(&ended.call)).collect(),
         }
     }
 
@@ -217,8 +223,16 @@ impl Aftermath {
         if !self.planners.is_empty() {
             rt.follow_up(session, FollowUp::EventsDue(self.planners));
         }
+        if !self.handed.is_empty() {
+            rt.follow_up(session, FollowUp::HandedEnded(self.handed));
+        }
         rt.stop_children(session, self.children, "the call that opened the session has ended");
     }
+}
+
+/// The hash of the token by which a toolbox had the last attempt of a call.
+fn handed(call: &Call) -> Option<Arc<str>> {
+    Some(call.operations.as_deref()?.handover()?.token.clone())
 }
 
 /// Drives calls of one batch in their order: each as far as it gets at once in the caller's own task, the rest

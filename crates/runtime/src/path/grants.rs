@@ -12,6 +12,7 @@ use crate::session::owner::Session;
 use crate::tools::place::BatchPlace;
 use crate::tools::registry::{Registered, ToolLookup};
 use serde_json::Value;
+use std::pin::Pin;
 use std::sync::Arc;
 use windlass_core::attempt::Rules;
 use windlass_core::call::Opened;
@@ -110,6 +111,15 @@ pub(crate) async fn refuse(held: &mut Held) -> Result<bool, Lost> {
     settle::denied(held, refusal.to_string()).map(|()| true)
 }
 
+/// Whether there is a tool of this name, and the grant of a call that has not started is for another: that is refused, and not waited
+/// for. Boxed, as all that is rare, so that most calls need no room for it.
+pub(crate) fn is_for_another(held: &Held) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+    Box::pin(async move {
+        let Some(grant) = known(held).filter(|_| held.call.attempts == 0) else { return false };
+        granted(&held.on.rt, &held.on.batch.head.place, &held.call.opened.tool, &grant).await.is_err()
+    })
+}
+
 /// Whether the call may run by its grant with this tool and these arguments; otherwise the reason, for the model.
 pub(crate) async fn check(
     held: &Held,
@@ -144,6 +154,13 @@ pub(crate) fn take_use(held: &mut Held) -> bool {
         }
         Err(_) => false,
     }
+}
+
+/// Whether the grant of a call whose start is recorded was not revoked meanwhile: whoever revoked it may have been told by now that
+/// nothing starts by it. Also for calls without one.
+#[inline]
+pub(crate) fn still_stands(held: &Held) -> bool {
+    held.call.opened.grant.is_none() || known(held).is_some_and(|grant| !grant.is_revoked())
 }
 
 /// The rules of the call's attempts, where its grant may have a retry rule of its own, in recorded form.

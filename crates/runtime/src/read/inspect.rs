@@ -2,11 +2,13 @@
 
 mod page;
 mod questions;
+mod timeline;
 mod tree;
 mod waiting;
 
-pub use page::{CallFilter, CallsPage, page};
+pub use page::{BatchesPage, CallFilter, CallsPage, ListedBatch, batches, page};
 pub use questions::{OpenQuestion, questions};
+pub use timeline::{BatchTimeline, timeline};
 pub(crate) use waiting::waiting_with_tools;
 pub use waiting::{WaitingCall, WaitingKind, WaitingPlace, waiting};
 

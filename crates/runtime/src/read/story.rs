@@ -13,7 +13,7 @@ use windlass_core::call::{
     Suspended, Then, Unconnected, Verdict, Wake,
 };
 use windlass_core::handle::{Handle, HandleKind, Secret};
-use windlass_core::operation::{Completion, Did, Operation, StepResult, signal_of};
+use windlass_core::operation::{Completion, Did, Handover, Operation, StepResult, signal_of};
 use windlass_core::outcome::{Effect, Outcome, Value};
 use windlass_core::redact::{RedactedArgs, SecretNames, redacted_text};
 use windlass_core::visible;
@@ -170,6 +170,9 @@ fn operation(fact: &Operation) -> String {
         Did::Spawned { asked } => format!("{name}: it started the task {}", shorten_json(asked)),
         Did::ChildOpened { asked } => format!("{name}: it opened the child session {}", shorten_json(asked)),
         Did::Said { message } => format!("{name}: it sent the message {}", shorten_json(message)),
+        Did::Handed(Handover { attempt, toolbox, .. }) => {
+            format!("attempt {attempt} is handed to the toolbox {}", shorten(toolbox))
+        }
         Did::SignalAwaited(until) => {
             format!("it waits for the signal {}, until {}", signal(), wall_time(until.wake_at))
         }
@@ -358,6 +361,9 @@ fn parked(fact: &Parked) -> String {
         }
         Reason::ToolPaused => {
             "its tool is paused; it continues when the tool is resumed, `windlass cancel` ends it"
+        }
+        Reason::NoWorker => {
+            "no process serves the toolbox of its tool; it continues when one asks for work, `windlass cancel` ends it"
         }
         Reason::Sleep => "it sleeps",
         Reason::Completion => "the world outside has not answered",

@@ -7,6 +7,7 @@ use crate::api::progress::Progress;
 use crate::read::inspect::RecordedCall;
 use crate::read::story::rule_names;
 use crate::session::batch::{OpenBatch, VisibleCall};
+use crate::session::events::RunningAttempt;
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
 use std::collections::hash_map::Entry;
@@ -53,6 +54,9 @@ pub struct OpenCall {
     /// The last sign of life of its running attempt.
     #[serde(skip)]
     pub alive_at: Option<Timestamp>,
+    /// Its running attempt, if the attempt's start is not recorded yet.
+    #[serde(skip)]
+    pub running: Option<RunningAttempt>,
     /// When it was requested.
     #[serde(serialize_with = "crate::api::answer::as_wall_time")]
     pub opened_at: Timestamp,
@@ -84,6 +88,7 @@ impl OpenCall {
             status: None,
             attempts: call.attempts,
             alive_at: None,
+            running: None,
             opened_at: call.opened_at,
         }
     }
@@ -195,6 +200,7 @@ async fn recorded_open(
             status: None,
             attempts: call.attempts,
             alive_at: None,
+            running: None,
             opened_at: call.opened_at,
         };
         (id, open)
@@ -225,12 +231,14 @@ pub(crate) fn live(rt: &Inner, wanted: impl Fn(&str) -> bool) -> Vec<(CallId, Op
 fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<OpenRecord>) {
     batch.look(|ordinal, seen| {
         let (mut progress, mut status, mut attempts, mut alive_at) = (None, None, 0, None);
+        let mut running = None;
         let (asked, opened_at, state, parked) = match seen {
             VisibleCall::Over => return,
             VisibleCall::Driven(asked, at, Some(signal)) => {
                 (progress, status) = signal.last_words();
                 attempts = signal.attempt().0;
                 alive_at = Some(past(rt, signal.alive_us()));
+                running = signal.unrecorded(&*rt.clock);
                 (asked, at, "running", None)
             }
             VisibleCall::Driven(asked, at, None) => (asked, at, "queued", None),
@@ -257,6 +265,7 @@ fn see(rt: &Inner, session: &Session, batch: &OpenBatch, found: &mut Vec<OpenRec
             status,
             attempts,
             alive_at,
+            running,
             opened_at,
         };
         let same_as = parked.and_then(|call| same_as(session, call));
@@ -363,7 +372,7 @@ pub(crate) fn recorded(call: &Call) -> Option<WaitingFor> {
         | Reason::Client
         | Reason::Signal
         | Reason::Awaited => until(),
-        Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused => String::new(),
+        Reason::ToolChanged | Reason::NoSuchTool | Reason::ToolPaused | Reason::NoWorker => String::new(),
     };
     Some(WaitingFor::new(parked.reason.into(), &known))
 }

@@ -4,10 +4,11 @@ use crate::api::error::SessionError;
 use crate::read::inspect;
 use crate::read::trace;
 use crate::read::waits::{self, OpenCall};
-use crate::session::events::{Events, EventsError};
+use crate::session::events::{Changes, Events, EventsError};
 use crate::session::inner::Runtime;
 use crate::session::meters::TraceSpan;
 use crate::session::owner::Session;
+use crate::session::owners::WorkerEntry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
@@ -19,6 +20,11 @@ impl Runtime {
     /// event (0 is before the first), or from now on.
     pub async fn events(&self, session: &str, after: Option<EntryNo>) -> Result<Events, EventsError> {
         Events::new(&self.0, session, after).await
+    }
+
+    /// Follows all sessions: which have changed from now on, recorded or not.
+    pub fn changes(&self) -> Result<Changes, EventsError> {
+        Changes::new(&self.0)
     }
 
     /// Metrics in Prometheus text format.
@@ -61,6 +67,11 @@ impl Runtime {
         }
         let holds = |session: &Arc<Session>| session.find_no(call.batch).is_some();
         Ok(self.0.owned().into_iter().find(holds).map(|session| session.name.to_string()))
+    }
+
+    /// The workers of the store; only this process, as `local`, if it has the store for itself.
+    pub async fn workers(&self) -> Result<Vec<WorkerEntry>, SessionError> {
+        self.0.owners.workers(&self.0).await
     }
 
     /// The numbers of waiting, running and parked calls.

@@ -8,6 +8,7 @@ use crate::features::policy;
 use crate::features::removal;
 use crate::features::retention;
 use crate::features::schedules;
+use crate::features::toolboxes;
 use crate::features::webhooks;
 use crate::mailbox::closing::leave_word;
 use crate::path::drive;
@@ -32,6 +33,7 @@ pub(super) fn open_or_take<'a>(rt: &'a Arc<Inner>, name: &'a str, opening: Sessi
 
 async fn take(rt: &Arc<Inner>, name: &str, opening: SessionRecords) -> Result<Arc<Session>, SessionError> {
     policy::load(rt).await?;
+    toolboxes::load(rt).await?;
     let is_removed = removal::is_begun(rt, name).await?;
     webhooks::load(rt).await?;
     let (session, mut left, bounds) = Session::acquire(rt, name, &opening).await?;

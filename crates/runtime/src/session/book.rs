@@ -164,6 +164,12 @@ impl Book {
         Ok(begun)
     }
 
+    /// The recorded steps that have a value, with their inputs.
+    pub(crate) fn done_steps(&self) -> Vec<(Arc<str>, JsonText, JsonText)> {
+        let page = self.page.lock();
+        page.operations.as_deref().map(|operations| operations.done_steps().collect()).unwrap_or_default()
+    }
+
     /// A step is recorded, durably.
     pub(crate) fn settle_step(&self, name: &str) {
         self.page.lock().names().unsettled.remove(name);

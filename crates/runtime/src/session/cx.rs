@@ -21,6 +21,7 @@ use crate::session::vault::{KnownSecrets, scrub_progress};
 use crate::session::wheel::Wheel;
 use crate::tools::place::BatchPlace;
 use crate::tools::registry::{Kinds, Listed};
+use crate::tools::toolbox::HandedAttempt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::{Arc, Weak};
@@ -69,6 +70,8 @@ pub struct Cx {
     /// The deadlines once the call is a task, or inside one.
     pub(crate) task_end: LatestEnd,
     pub(crate) grace_ms: u64,
+    /// How the attempt is handed to a toolbox, if it is.
+    pub(crate) handed: Option<HandedAttempt>,
     pub(crate) answer_bytes_max: u64,
     pub(crate) answer_lines_max: u64,
     pub(crate) signal: Arc<AttemptSignal>,

@@ -4,12 +4,14 @@
 //! its cursor, at its own pace. So no reader slows a tool, a late reader costs no memory, and one that returns with a
 //! cursor misses nothing. `follow` makes events of entries, `feed` rings and shares pages.
 
+mod changed;
 mod feed;
 mod follow;
 mod frames;
 mod recent;
 mod tell;
 
+pub use changed::{ChangedSessions, Changes};
 pub(crate) use feed::{Feed, Feeds};
 pub use follow::{Event, Page, Record, Subject};
 pub(crate) use recent::EntryRows;

@@ -150,10 +150,10 @@ impl HeldGrant {
         if self.principal.as_deref() != principal {
             return Err(GrantRefusal::Unknown);
         }
-        let state = self.state.lock();
-        if state.revoked && !windlass_core::mutant::breaks("revoked-grant") {
+        if self.is_revoked() {
             return Err(GrantRefusal::Revoked);
         }
+        let state = self.state.lock();
         if has_started {
             return Ok(());
         }
@@ -179,8 +179,11 @@ impl HeldGrant {
             return Err(GrantRefusal::Revoked);
         }
         let Some(uses) = self.check.terms().uses else { return Ok(None) };
-        if self.left(&state) == Some(0) && !windlass_core::mutant::breaks("grant-uncounted") {
+        if self.left(&state) == Some(0) {
             return Err(GrantRefusal::UsedUp);
+        }
+        if windlass_core::mutant::breaks("grant-uncounted") {
+            return Ok(None);
         }
         while state.used.contains(&state.next) {
             state.next += 1;
@@ -205,6 +208,11 @@ impl HeldGrant {
             }
             (Some(_), _) => false,
         }
+    }
+
+    /// Whether nothing may start by it any more because somebody says so.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.state.lock().revoked && !windlass_core::mutant::breaks("revoked-grant")
     }
 
     fn revoke(&self) {

@@ -28,6 +28,7 @@ use crate::tools::model::LanguageModel;
 use crate::tools::projector::Projector;
 use crate::tools::registry::{Host, Registry};
 use crate::tools::transport::WebhookTransport;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -93,6 +94,8 @@ pub struct Config {
     /// Rules of the [policy](crate::policy) that the host declares, as `{"rules": […]}`: they apply beside those that
     /// [`Runtime::set_policy`] sets. If they differ from those stored, they become a new version. `None` leaves what is stored.
     pub policy: Option<serde_json::Value>,
+    /// The secrets that each toolbox may read, by its name; its manifest must name them too. By default none.
+    pub toolbox_secrets: BTreeMap<String, Vec<String>>,
     /// Folders in which a session may be opened with a [folder](crate::sessions::SessionOpening::folder) for its files. By default
     /// there are none.
     pub folders: Vec<PathBuf>,
@@ -121,6 +124,7 @@ impl Config {
             webhooks: None,
             files: None,
             policy: None,
+            toolbox_secrets: BTreeMap::new(),
             folders: Vec::new(),
             shared: false,
         }
@@ -140,6 +144,7 @@ pub(crate) struct Inner {
     pub(crate) files: Option<Arc<Path>>,
     /// The policy in force.
     pub(crate) policy: PolicyCell,
+    pub(crate) toolbox_secrets: BTreeMap<String, Vec<String>>,
     pub(crate) folders: Vec<PathBuf>,
     /// The secrets in memory.
     pub(crate) secrets: Arc<Vaults>,
@@ -214,6 +219,7 @@ impl Inner {
             outgoing: Arc::default(),
             files: config.files.map(Arc::from),
             policy: PolicyCell::new(config.policy),
+            toolbox_secrets: config.toolbox_secrets,
             folders: config.folders,
             secrets: Arc::new(Vaults::new(config.secret_key)),
             registry: Arc::new(

@@ -409,6 +409,8 @@ impl Session {
         let mut open = self.open.lock();
         open.by_lookup.insert(batch.head.lookup, batch.clone());
         open.by_no.insert(batch.head.no, batch.clone());
+        drop(open);
+        self.lane.feed().changed();
         Used::new(batch)
     }
 
@@ -419,6 +421,8 @@ impl Session {
         if batch.is_over() {
             open.by_lookup.remove(&batch.head.lookup);
             open.by_no.remove(&batch.head.no);
+            drop(open);
+            self.lane.feed().changed();
         }
     }
 

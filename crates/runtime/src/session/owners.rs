@@ -7,6 +7,8 @@ use crate::api::error::{Lost, SessionError};
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
 use crate::session::plugs::Plugged;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::sync::Arc;
 use windlass_core::ids::SessionNo;
 use windlass_store::{Row, Store};
@@ -51,8 +53,39 @@ pub(crate) trait Owners: Send + Sync {
         session: SessionNo,
     ) -> Plugged<'a, Result<(), SessionError>>;
 
+    /// Lists the workers of the store.
+    fn workers<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<Vec<WorkerEntry>, SessionError>>;
+
     /// Stops cleanly: the next owner of its sessions need not wait.
     fn leave(&self, store: &dyn Store);
+}
+
+/// A worker, as the store knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct WorkerEntry {
+    /// Its id.
+    pub id: String,
+    /// Whether it is the one that answers.
+    pub this: bool,
+    /// Whether it is alive.
+    pub state: WorkerState,
+    /// The number of sessions that it owns; of 10,000 sessions at most.
+    pub sessions: u64,
+    /// How long ago its heartbeat was last seen to change, in milliseconds; absent if that was not seen, as of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heartbeat_age_ms: Option<u64>,
+}
+
+/// Whether a worker is alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerState {
+    /// It is, as far as is known.
+    Alive,
+    /// Others declared it dead, since its heartbeat stood still.
+    Dead,
+    /// It has stopped cleanly.
+    Left,
 }
 
 /// The right to take a session, besides its fence.
@@ -138,6 +171,14 @@ impl Owners for Embedded {
         // Its store names no other owner.
         let (session, worker) = (session.to_string(), worker.to_string());
         Box::pin(std::future::ready(Err(SessionError::Owned { session, worker })))
+    }
+
+    /// The process itself, which owns all that is in its memory.
+    fn workers<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<Vec<WorkerEntry>, SessionError>> {
+        let sessions = rt.owned().len() as u64;
+        let state = WorkerState::Alive;
+        let this = WorkerEntry { id: "local".into(), this: true, state, sessions, heartbeat_age_ms: None };
+        Box::pin(std::future::ready(Ok(vec![this])))
     }
 
     fn leave(&self, _: &dyn Store) {}

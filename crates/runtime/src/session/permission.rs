@@ -210,8 +210,31 @@ pub(crate) fn source_of(by: &DecidedBy) -> String {
 }
 
 impl Session {
-    /// The labels of the session.
-    pub(crate) async fn labels<'a>(
+    /// The labels of the session, and the kinds of content that its calls have read, also under earlier owners.
+    pub(crate) async fn judged_by<'a>(
+        &self,
+        rt: &Inner,
+        known: &'a SessionPermission,
+    ) -> Result<(&'a BTreeMap<String, String>, Exposure), SessionError> {
+        let (labels, before) = match (known.labels.get(), known.exposure.get()) {
+            (Some(labels), Some(before)) => (labels, before),
+            // Only the first call reads them, and every later one is spared the larger future.
+            (None, _) | (_, None) => Box::pin(self.read_permission(rt, known)).await?,
+        };
+        let here = self.exposure.now();
+        let (private, untrusted) = (before.private || here.private, before.untrusted || here.untrusted);
+        Ok((labels, Exposure { private, untrusted }))
+    }
+
+    async fn read_permission<'a>(
+        &self,
+        rt: &Inner,
+        known: &'a SessionPermission,
+    ) -> Result<(&'a BTreeMap<String, String>, &'a Exposure), SessionError> {
+        Ok((self.read_labels(rt, known).await?, self.read_exposure(rt, known).await?))
+    }
+
+    async fn read_labels<'a>(
         &self,
         rt: &Inner,
         known: &'a SessionPermission,
@@ -230,12 +253,12 @@ impl Session {
         known.labels.get_or_try_init(read).await
     }
 
-    /// The kinds of content that its calls have read, also under earlier owners.
-    pub(crate) async fn exposure_now(
+    /// The kinds of content that its calls have read under earlier owners.
+    async fn read_exposure<'a>(
         &self,
         rt: &Inner,
-        known: &SessionPermission,
-    ) -> Result<Exposure, SessionError> {
+        known: &'a SessionPermission,
+    ) -> Result<&'a Exposure, SessionError> {
         let read = async || {
             let shelf = Space::About.of(self.lane.session());
             let mut found = Exposure::default();
@@ -246,11 +269,7 @@ impl Session {
             }
             Ok::<_, SessionError>(found)
         };
-        let (before, here) = (known.exposure.get_or_try_init(read).await?, self.exposure.now());
-        Ok(Exposure {
-            private: before.private || here.private,
-            untrusted: before.untrusted || here.untrusted,
-        })
+        known.exposure.get_or_try_init(read).await
     }
 
     /// The remembered answer to a question, if there is one.

@@ -46,6 +46,8 @@ pub(crate) enum FollowUp {
     TasksEnded(Vec<CallId>),
     /// Calls have ended that planned events for the case that they succeed.
     EventsDue(Vec<CallId>),
+    /// Calls have ended whose attempts toolboxes had, under tokens with these hashes.
+    HandedEnded(Vec<Arc<str>>),
     /// Child sessions are closed: their running calls must stop.
     StopChildren {
         /// Their names.

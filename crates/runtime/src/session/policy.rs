@@ -2,11 +2,13 @@
 
 use crate::api::locks::{LockRank, OrderedRwLock};
 use crate::session::inner::Inner;
+use crate::tools::policy::{self, PolicyRuling};
 use crate::tools::registry::Registered;
 use serde_json::Value;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use windlass_core::call::JudgedCall;
 use windlass_core::policy::{CallFacts, DecidedBy, Judgement, Policy, Ruling};
 use windlass_core::time::Timestamp;
 
@@ -120,10 +122,10 @@ impl Inner {
 
 impl CurrentPolicy {
     /// The ruling on a call of this tool.
-    pub(crate) fn judge(&self, tool: &Registered, call: &CallFacts<'_>) -> Judgement {
+    pub(crate) fn judge(&self, tool: &Registered, call: &CallFacts<'_>) -> PolicyRuling {
         match &self.state {
             PolicyState::Sound(policy) => tool.policy_rules(self.version, policy).judge(call),
-            PolicyState::Broken(_) => Judgement {
+            PolicyState::Broken(_) => PolicyRuling::Objects(Judgement {
                 ruling: Ruling::Deny,
                 by: vec![DecidedBy::Broken],
                 four_eyes: false,
@@ -131,7 +133,17 @@ impl CurrentPolicy {
                 expires_ms: None,
                 on_expiry: Ruling::Deny,
                 reason: Some("the policy cannot be read; an operator must mend it".to_string()),
-            },
+            }),
         }
+    }
+
+    /// The record of a judgement by this version.
+    pub(crate) fn judged(&self, judgement: &Judgement, allowed: bool) -> JudgedCall {
+        policy::judged(self.version, judgement, allowed)
+    }
+
+    /// The record of a call that no rule matches any more.
+    pub(crate) fn allowed_by_none(&self) -> JudgedCall {
+        JudgedCall { allowed: true, policy: self.version, by: Vec::new(), reason: None }
     }
 }

@@ -9,7 +9,7 @@ use crate::session::log::{AttemptLog, Stream};
 use crate::session::notices::TaskWords;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use tokio::sync::Notify;
 use windlass_core::call::Cause;
 use windlass_core::ids::{AttemptNo, CallId};
@@ -23,6 +23,8 @@ pub(crate) struct AttemptSignal {
     /// 0, or one more than the place of the cause in [`Cause::ALL`].
     cause: AtomicU8,
     told: Notify,
+    /// Whether nothing of the attempt has begun, so that its start is taken back.
+    taken_back: AtomicBool,
     /// The last sign of life of the tool, by the clock that never jumps.
     alive_us: AtomicU64,
     said: OrderedMutex<AttemptWords, { LockRank::AttemptWords as u8 }>,
@@ -65,6 +67,7 @@ impl AttemptSignal {
         AttemptSignal {
             cause: AtomicU8::new(0),
             told: Notify::new(),
+            taken_back: AtomicBool::new(false),
             alive_us: AtomicU64::new(began.at_us),
             said: OrderedMutex::default(),
             may_detach: false,
@@ -91,6 +94,7 @@ impl AttemptSignal {
     /// Makes it new. Nobody waits for it, so that its notifications stay as they are, unless they keep a permit.
     fn clear(&mut self, began: Began, may_detach: bool) {
         *self.cause.get_mut() = 0;
+        *self.taken_back.get_mut() = false;
         *self.alive_us.get_mut() = began.at_us;
         *self.said.get_mut() = AttemptWords::default();
         (self.began, self.may_detach) = (began, may_detach);
@@ -119,6 +123,16 @@ impl AttemptSignal {
         if self.cause.compare_exchange(0, place + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             self.told.notify_waiters();
         }
+    }
+
+    /// Nothing of the attempt has begun, and nothing will: its start is taken back.
+    pub(crate) fn take_back(&self) {
+        self.taken_back.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether its start is taken back.
+    pub(crate) fn is_taken_back(&self) -> bool {
+        self.taken_back.load(Ordering::SeqCst)
     }
 
     /// Why it must stop, if it must.

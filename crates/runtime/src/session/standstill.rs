@@ -45,7 +45,8 @@ fn waits_for_world(reason: Reason) -> bool {
         | Reason::Approval
         | Reason::ToolChanged
         | Reason::NoSuchTool
-        | Reason::ToolPaused => true,
+        | Reason::ToolPaused
+        | Reason::NoWorker => true,
         Reason::Retry | Reason::Sleep => false,
     }
 }

@@ -247,7 +247,8 @@ impl Turns {
         let mut state = on.rt.turns.lock();
         state.planner.come_back();
         let since_us = held.past.clock.since_us;
-        if let Err(refused) = state.enter(held, since_us, Some(wants), Arrival::StartedParked) {
+        let arrival = if held.call.attempts > 0 { Arrival::StartedParked } else { Arrival::Parked };
+        if let Err(refused) = state.enter(held, since_us, Some(wants), arrival) {
             state.refused.insert(held.id, refused);
         }
     }
@@ -501,7 +502,9 @@ impl TurnsState {
 
     /// The number of a call's tool, if it is known.
     fn tool_of(&mut self, held: &Held, now_us: u64) -> ToolNo {
-        let Some(tool) = held.tool.as_ref().filter(|tool| tool.is_limited()) else {
+        // Slots are of a process that waits for the nested call, and may have another for it.
+        let is_free = |tool: &Registered| held.parent().is_some() && tool.is_limited_by_slots_alone();
+        let Some(tool) = held.tool.as_ref().filter(|tool| tool.is_limited() && !is_free(tool)) else {
             return ToolNo::UNLIMITED;
         };
         match self.planner.tool(tool.spec.stable_id()) {

@@ -149,6 +149,11 @@ impl Vaults {
         &self.folder
     }
 
+    /// The value of a name among the folder's.
+    pub(crate) fn folder_value(&self, name: &str) -> Result<SecretValue, SecretError> {
+        usable(name, self.folder().value(name))
+    }
+
     /// The key, if there is one.
     pub(crate) fn key(&self) -> Result<SecretKey, SecretError> {
         match &self.source {

@@ -8,6 +8,7 @@
 //! stopped meanwhile; then its fences are refused, and it releases them when it continues.
 
 mod knock;
+mod list;
 mod standing;
 mod sweep;
 
@@ -19,7 +20,7 @@ use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::held::due_us;
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
-use crate::session::owners::{AfterLoss, Owners, Right, WokenBy};
+use crate::session::owners::{AfterLoss, Owners, Right, WokenBy, WorkerEntry};
 use crate::session::plugs::Plugged;
 use crate::session::wheel::Wheel;
 use std::collections::BTreeMap;
@@ -42,7 +43,7 @@ pub(crate) struct Leases(Arc<Worker>);
 struct Worker {
     /// Its watchers end when the runtime is gone.
     standing: watch::Sender<LeaseStanding>,
-    state: OrderedMutex<WorkerState, { LockRank::Worker as u8 }>,
+    state: OrderedMutex<LeaseState, { LockRank::Worker as u8 }>,
 }
 
 /// Whether it may own sessions.
@@ -57,7 +58,7 @@ enum LeaseStanding {
 }
 
 #[derive(Default)]
-struct WorkerState {
+struct LeaseState {
     /// The sessions taken under its lease.
     sessions: Vec<Weak<Session>>,
     /// How many of those there may be before dropped ones are forgotten.
@@ -143,6 +144,10 @@ impl Owners for Leases {
         session: SessionNo,
     ) -> Plugged<'a, Result<(), SessionError>> {
         Box::pin(knock::knock(rt, worker, session))
+    }
+
+    fn workers<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<Vec<WorkerEntry>, SessionError>> {
+        Box::pin(list::list(self, rt))
     }
 
     fn leave(&self, store: &dyn Store) {

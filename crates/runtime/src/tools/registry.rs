@@ -1,6 +1,7 @@
 //! The registry of tools: compiled once, found by name or stable id through the layers, listed in one order.
 
 mod accept;
+mod boxed;
 mod granted;
 mod kinds;
 

@@ -391,3 +391,27 @@ async fn a_grant_that_names_a_contract_or_a_source_ends_with_the_tool() {
     assert_eq!(states(&answer), "a denied");
     assert!(text(&answer).contains("no longer the one"), "{}", text(&answer));
 }
+
+#[tokio::test]
+async fn a_call_whose_tool_became_another_while_it_waited_is_denied() {
+    let (runtime, count) = (memory(), Count::default());
+    let pay = |version: &str| ToolSpec {
+        approval: ApprovalRule::Ask,
+        version: version.into(),
+        ..free("pay", EffectClass::Once)
+    };
+    runtime.register(echo(pay("1"), &count)).unwrap();
+    let contract = runtime.tools_of("s").await.unwrap()[0].tool.as_ref().unwrap().contract.whole();
+    let token = issue(&runtime, "s", GrantTerms { contract: Some(contract), ..terms("pay") }).await.token;
+    let submitted = runtime.submit("s", alone("1", &token, "pay", n(1))).await.unwrap();
+    submitted.stands_still().await.unwrap();
+    let (_, waits) = runtime.waiting().await.unwrap().pop().unwrap();
+    runtime.replace(echo(pay("2"), &count)).unwrap();
+    let digest = waits.digest.clone().unwrap();
+    let approve = ApprovalDecision { approve: true, digest, ..ApprovalDecision::default() };
+    runtime.decide(&waits.id, &approve, "ann").await.unwrap();
+    // It is not waited for the tool that it was.
+    let answer = tokio::time::timeout(Duration::from_secs(20), submitted.settled()).await.unwrap().unwrap();
+    assert_eq!((states(&answer).as_str(), count.get()), ("a denied", 0));
+    assert!(text(&answer).contains("no longer the one"), "{}", text(&answer));
+}

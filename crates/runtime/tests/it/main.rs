@@ -65,6 +65,7 @@ mod submission;
 mod takeover;
 mod tasks;
 mod threads;
+mod toolboxes;
 mod traces;
 mod triggers;
 mod typed;

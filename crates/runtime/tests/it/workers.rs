@@ -9,6 +9,7 @@ use windlass::error::{Lost, SessionError};
 use windlass::store::memory::MemoryStore;
 use windlass::store::{JournalRow, RecordChange, RecordPage, Space, Store, StoreSpace};
 use windlass::wait::Completed;
+use windlass::workers::WorkerState;
 use windlass::{BatchError, Config, Cx, EffectClass, Limits, Runtime, ToolError, tool_fn};
 use windlass_testkit::clock::ManualClock;
 use windlass_testkit::fault_store::{FaultPlan, FaultReach, FaultStore};
@@ -511,4 +512,41 @@ async fn what_was_left_for_a_worker_that_died_is_heard_by_the_next() {
 async fn knocks(store: &MemoryStore) -> Vec<String> {
     let page = RecordPage { shelf: StoreSpace::Knock.shelf(), prefix: "", after: None, limit: 100 };
     store.records(page).await.unwrap().into_iter().map(|record| record.key).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_are_listed_and_changes_of_others_are_told() {
+    let shared = MemoryStore::new().unwrap();
+    let quick =
+        |config: Config| Config { limits: Limits { event_look_ms: 1, ..Limits::default() }, ..config };
+    let (one, two) = (Member::with(&shared, quick), Member::with(&shared, quick));
+    let ids = [one.id().await, two.id().await];
+    let mut changes = one.runtime.changes().unwrap();
+    two.echoes(EffectClass::Read);
+    // The first look only remembers, so the other one writes until the change is told.
+    let told = async {
+        loop {
+            let changed = changes.next().await.unwrap().unwrap();
+            if changed.sessions.iter().any(|name| &**name == "theirs") {
+                return changed;
+            }
+        }
+    };
+    let writes = async {
+        for place in 0.. {
+            let key = format!("k{place}");
+            run(&two.runtime, "theirs", batch(&key, vec![call("a", "x", n(place))])).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        changed = told => assert!(!changed.more),
+        () = writes => unreachable!("it writes until it is heard"),
+    }
+    let listed = one.runtime.workers().await.unwrap();
+    let own = listed.iter().find(|worker| worker.id == ids[0]).unwrap();
+    let other = listed.iter().find(|worker| worker.id == ids[1]).unwrap();
+    assert!(own.this && !other.this);
+    assert_eq!((own.sessions, other.sessions), (0, 1));
+    assert_eq!((own.state, other.state), (WorkerState::Alive, WorkerState::Alive));
 }

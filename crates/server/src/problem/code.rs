@@ -87,6 +87,9 @@ problem_codes! {
     TooManyChildren = "too_many_children", 422, "the parent has reached its limit of children, or the child would be nested too deeply";
     InvalidToken = "invalid_token", 422, "the token cannot be created with these values";
     TooManyTokens = "too_many_tokens", 422, "there are `tokens_max`; revoke one";
+    ManifestChanged = "manifest_changed", 409, "the toolbox has another manifest by now; put yours again, or end the process if a newer one serves the toolbox";
+    InvalidToolbox = "invalid_toolbox", 422, "the manifest is refused: a tool in it is invalid, or its name is too similar to that of another tool";
+    TooManyToolboxes = "too_many_toolboxes", 422, "there are `toolboxes_max`; remove one";
     InvalidWebhook = "invalid_webhook", 422, "the webhook cannot be created with these values, or this process delivers no messages";
     TooManyWebhooks = "too_many_webhooks", 422, "there are `webhooks_max`; remove one";
     NoSuchSignal = "no_such_signal", 422, "the call's tool declares no signal of this name";

@@ -7,6 +7,7 @@ use crate::extract::{Body, PathCompletionKey, PathParams, QueryParams};
 use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view::View;
+use crate::wire::Show;
 use crate::wire::{
     AnswerBody, BatchCancelBody, CancelBody, Cancelled, CompletionBody, CompletionReceipt, Connect,
     ConnectionReach, Nothing, QuestionQuery, ResolveBody, SignalBody, SignalReceipt,
@@ -129,7 +130,7 @@ pub async fn resolve(
         }
     })
     .await?;
-    json(&View::of_session(api.runtime(), &session).show(&call, false).await?)
+    json(&View::of_session(api.runtime(), &session).show(&call, Show::default()).await?)
 }
 
 pub async fn accept(
@@ -144,7 +145,7 @@ pub async fn accept(
         async move { runtime.accept(&call).await }
     })
     .await?;
-    json(&View::of_session(api.runtime(), &session).show(&call, false).await?)
+    json(&View::of_session(api.runtime(), &session).show(&call, Show::default()).await?)
 }
 
 /// The holder of the key may be a stranger, and learns nothing of the call.

@@ -10,7 +10,7 @@ use crate::turns::TurnPost;
 use crate::undisturbed::undisturbed;
 use crate::view::View;
 use crate::wire::turns::{BatchQuery, TurnAnswer};
-use crate::wire::{AnswerWait, BatchBody, Close, Push};
+use crate::wire::{AnswerWait, BatchBody, Close, Push, ShowBatch};
 use axum::extract::{FromRequest, Request, State};
 use hyper::HeaderMap;
 use hyper::header::CONTENT_TYPE;
@@ -127,9 +127,14 @@ pub async fn show(
     State(api): State<Api>,
     caller: Caller,
     PathParams((session, key)): PathParams<(String, String)>,
+    QueryParams(ShowBatch { spans }): QueryParams<ShowBatch>,
 ) -> HandlerResult {
     api.session(&caller, &session).await?;
-    json(&View::of_session(api.runtime(), &session).find_batch(&session, &key).await?)
+    let view = View::of_session(api.runtime(), &session);
+    json(&match spans {
+        true => view.batch_with_spans(&session, &key).await?,
+        false => view.find_batch(&session, &key).await?,
+    })
 }
 
 /// The trace that a request belongs to. A malformed header is none, as the standard says.

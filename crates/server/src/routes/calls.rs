@@ -37,5 +37,5 @@ pub async fn show(
     QueryParams(show): QueryParams<Show>,
 ) -> HandlerResult {
     let session = api.call(&caller, &call).await?;
-    json(&View::of_session(api.runtime(), &session).show(&call, show.journal).await?)
+    json(&View::of_session(api.runtime(), &session).show(&call, show).await?)
 }

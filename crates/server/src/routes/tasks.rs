@@ -10,7 +10,7 @@ use crate::view::{self, View};
 use crate::wire::background::{InboxQuery, NoticeBody, PostedNotice, TaskQuery};
 use crate::wire::shown::{TaskMessages, TaskNotices, WholeTask};
 use crate::wire::turns::WireQuery;
-use crate::wire::{Acknowledged, Nothing, Paging, Requeued, SaidTo, SayBody, Take};
+use crate::wire::{Acknowledged, Nothing, Paging, Requeued, SaidTo, SayBody, Show, Take};
 use axum::extract::State;
 use serde_json::value::RawValue;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub async fn show(
         return json(&WholeTask { task: monitor, call: None });
     }
     let (found, _) = tasks.get(&task).await?;
-    let call = View::of_session(api.runtime(), &session).show(&task, false).await?;
+    let call = View::of_session(api.runtime(), &session).show(&task, Show::default()).await?;
     json(&WholeTask { task: found, call: Some(call) })
 }
 

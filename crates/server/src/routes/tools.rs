@@ -7,6 +7,7 @@ use crate::extract::{Body, PathParams, QueryParams};
 use crate::problem::{Problem, ProblemCode};
 use crate::turns;
 use crate::view;
+use crate::wire::overview::CallCheckBody;
 use crate::wire::shown::{PageView, ToolView};
 use crate::wire::turns::{ToolQuery, WireTools};
 use crate::wire::{Nothing, Paging};
@@ -52,6 +53,18 @@ pub async fn pause(
 ) -> HandlerResult {
     api.runtime().pause(&name).map_err(no_such_tool)?;
     json(&find(&api, &name)?)
+}
+
+pub async fn check(
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams(name): PathParams<String>,
+    Body(body): Body<CallCheckBody>,
+) -> HandlerResult {
+    if let Some(session) = &body.session {
+        api.session(&caller, session).await?;
+    }
+    json(&api.runtime().check_call(body.question(name, &caller.principal)).await?)
 }
 
 pub async fn resume(

@@ -1,6 +1,7 @@
 //! Rendering of calls and batches. A finished call is written by the runtime, as in the first answer to its batch, and
 //! never parsed and written again: so it is the same bytes in every answer, numbers and provider data included.
 
+use crate::wire::overview::SpanView;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -29,15 +30,24 @@ pub(super) struct CallExtras {
     /// The key of its batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) batch: Option<String>,
+    /// The arguments that it runs with, where one call is shown and a person has edited them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) edited_args: Option<Value>,
     /// Its journal, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) journal: Option<Vec<Value>>,
     /// When it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) opened_at: Option<String>,
+    /// The calls that it made, where spans were asked for: each with its spans, behind the one that made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) nested: Option<Vec<ShownCall>>,
     /// Its session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) session: Option<String>,
+    /// Where its time went, where that was asked for, in the order in which the parts began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) spans: Option<Vec<SpanView>>,
 }
 
 enum RenderedCall {
@@ -85,6 +95,26 @@ impl ShownCall {
     pub(super) fn show_operators(&mut self) {
         if let RenderedCall::Over { for_operators, .. } = &mut self.call {
             *for_operators = true;
+        }
+    }
+
+    /// Its handle.
+    pub(super) fn handle(&self) -> String {
+        match &self.call {
+            RenderedCall::Over { answer, .. } | RenderedCall::Open { answer, .. } => {
+                answer.handle().to_string()
+            }
+            RenderedCall::Unrecorded(call) => call.call.clone(),
+        }
+    }
+
+    /// The handle of the call that made it, if one did.
+    pub(super) fn parent(&self) -> Option<String> {
+        match &self.call {
+            RenderedCall::Over { answer, .. } | RenderedCall::Open { answer, .. } => {
+                answer.parent().map(|parent| parent.to_string())
+            }
+            RenderedCall::Unrecorded(call) => call.parent.clone(),
         }
     }
 

@@ -84,6 +84,9 @@ pub struct SessionView {
     /// When it was first used, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
+    /// When its newest batch was submitted; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_at: Option<String>,
     /// How many entries its journal has.
     pub entries: u64,
     /// The number of its recorded batches with an open call.
@@ -114,6 +117,9 @@ pub struct TokenView {
     /// The principals whose calls it may approve, beside its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approves: Vec<String>,
+    /// Whether it is the login of a browser.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub page: bool,
 }
 
 /// A new token.

@@ -17,7 +17,7 @@ async fn each_is_told() {
     let call = rig.unknown("k").await;
     let mut all = String::new();
     for path in [
-        "/",
+        "/nothing",
         "/v1/nothing",
         "/v1/calls?sate=open",
         "/v1/calls?state=opn",

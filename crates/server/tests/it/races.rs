@@ -15,7 +15,7 @@ const OTHER_RACES: usize = 100;
 const RACES: &str = "WINDLASS_TEST_DELETION_RACES";
 
 /// The spaces whose records are a session's own.
-const SPACES: [Space; 20] = [
+const SPACES: [Space; 21] = [
     Space::Loose,
     Space::Removing,
     Space::Child,
@@ -36,6 +36,7 @@ const SPACES: [Space; 20] = [
     Space::Fulfilled,
     Space::Event,
     Space::Acknowledged,
+    Space::Delivered,
 ];
 
 /// The writes of the description: those that open a session, and those that need something that is in one.

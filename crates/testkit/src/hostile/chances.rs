@@ -131,6 +131,33 @@ fn one_or_more(chance: &mut Chance, one: impl Fn(&mut Chance) -> String) -> Valu
     if chance.percent(60) { json!(one(chance)) } else { json!([one(chance), one(chance)]) }
 }
 
+/// Conditions of a grant on the arguments.
+pub fn conditions(chance: &mut Chance) -> Vec<Value> {
+    let count = chance.one_of(&[0, 0, 1, 1, 2]);
+    (0..count).map(|_| argument(chance)).collect()
+}
+
+/// Sets an argument so that it meets a condition, as somebody does who knows a grant.
+pub fn fit(chance: &mut Chance, args: &mut Value, condition: &Value) {
+    let value = if let Some(one_of) = condition.get("one_of") {
+        one_of[chance.below(2) as usize].clone()
+    } else if let Some(glob) = condition.get("glob").and_then(Value::as_str) {
+        json!(glob.replace('*', "").replace('?', "b"))
+    } else if let Some(range) = condition.get("range") {
+        range.get("min").or(range.get("max")).cloned().unwrap_or_default()
+    } else {
+        condition.get("prefix").unwrap_or(&condition["equals"]).clone()
+    };
+    match condition["pointer"].as_str().unwrap_or_default() {
+        "/y/0" => args["y"] = json!([value]),
+        "/z/x" => args["z"] = json!({ "x": value }),
+        "/x/y" => args["x"] = json!({ "y": value }),
+        "/p~1q" => args["p/q"] = value,
+        "/y" if chance.percent(50) => args["y"] = json!([value, value]),
+        pointer => args[pointer.trim_start_matches('/')] = value,
+    }
+}
+
 fn argument(chance: &mut Chance) -> Value {
     let pointer = chance.one_of(&POINTERS);
     match chance.below(5) {

@@ -5,8 +5,12 @@ use super::truth::{SeenExecution, ToolTruth, Truth};
 use serde_json::{Value, json};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use windlass::batch::NestedBatch;
+use windlass::grants::GrantToken;
 use windlass::tool::{BoundContent, BoundFuture, Claims, PrepareCx};
-use windlass::{Cx, Deadlines, Flags, Limits, Output, Tool, ToolError, ToolFuture, ToolSpec};
+use windlass::{
+    Args, CallRequest, Cx, Deadlines, Flags, Limits, Output, Tool, ToolError, ToolFuture, ToolSpec,
+};
 
 /// Longer than the time that passes in a world.
 const LONG_MS: u64 = 86_400_000;
@@ -60,15 +64,23 @@ impl Tool for HostileTool {
         let (call, tool) = (cx.handle().to_string(), &self.truth);
         // It runs the content that was approved, if it was: that is what a hold on it is for.
         let bound = cx.approved::<u32>().map(|content| *content);
-        let (session, turn) = (cx.session(), cx.turn());
-        let seen = SeenExecution { call: &call, session, turn, tool, args: &args, bound };
+        let (session, turn, binding) = (cx.session(), cx.turn(), cx.binding());
+        let binding = binding.as_ref();
+        let seen = SeenExecution { call: &call, session, turn, tool, args: &args, bound, binding };
         self.seen.now().executed(&seen);
         Box::pin(async move {
             if tool.name != OUTER {
                 return Ok(Output::from(args));
             }
-            let inner = cx.call("inner", args["tool"].as_str().unwrap_or_default(), &args["args"]).await?;
-            Ok(json!({"inner": inner.state()}).into())
+            let call = CallRequest {
+                tool: args["tool"].as_str().unwrap_or_default().to_owned(),
+                args: Args::Json(args["args"].clone()),
+                grant: args["grant"].as_str().map(GrantToken::given),
+                ..CallRequest::default()
+            };
+            let inner = NestedBatch { calls: vec![call], ..NestedBatch::default() };
+            let inner = cx.batch("inner", inner).await?;
+            Ok(json!({"inner": inner.calls[0].state()}).into())
         })
     }
 

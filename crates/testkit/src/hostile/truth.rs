@@ -1,6 +1,7 @@
 //! All that is so in a world: which rules are in force, which tools are there, what each call was approved for. Every execution is
 //! judged by it, with the [second evaluator](super::second), in the moment in which it happens.
 
+use super::grants::GrantTruth;
 use super::second::{self, BY_DEFAULT, BY_TOOL, PolicyCase};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +53,8 @@ pub struct SessionTruth {
     pub exposure: Exposure,
     /// The answers that it remembers.
     pub remembered: Vec<RememberedTruth>,
+    /// The tools that it does not have.
+    pub hidden: BTreeSet<String>,
 }
 
 /// An answer that is given again.
@@ -139,6 +142,8 @@ pub struct CallTruth {
     pub turn: Option<String>,
     /// The arguments that must run, if they are known.
     pub args: Option<Value>,
+    /// The id of the grant it is made by, or whatever its caller takes for one.
+    pub grant: Option<String>,
     /// The call that is before it in its lane.
     pub behind: Option<String>,
     /// The question that waits.
@@ -161,7 +166,7 @@ pub struct CallTruth {
     pub outdated: bool,
 }
 
-/// Why a call may run. A grant would be one more reason, found in [`Truth::permission`].
+/// Why a call may run. A grant is no reason beside these: it lets a call name a tool, and the rules apply as to any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PermittedBy {
     /// The rules allow it.
@@ -181,6 +186,10 @@ pub enum PermittedBy {
 pub enum RefusedBy {
     /// The rules deny it.
     Rules,
+    /// Its grant does not admit it.
+    Grant,
+    /// Its session does not have the tool, and it has no grant.
+    Catalog,
     /// A person must be asked.
     Nobody,
 }
@@ -192,6 +201,8 @@ pub enum ExpectedState {
     Runs,
     /// It is denied.
     Denied,
+    /// It is refused like one of a tool that does not exist.
+    Missing,
     /// It waits for a person.
     Waits,
     /// Any: it is not known what it runs with.
@@ -259,8 +270,14 @@ pub struct Truth {
     pub sessions: BTreeMap<String, SessionTruth>,
     /// The calls, by handle.
     pub calls: BTreeMap<String, CallTruth>,
+    /// The grants, by id.
+    pub grants: BTreeMap<String, GrantTruth>,
+    /// The grants of calls, by the number in their arguments and their tool.
+    pub by_grant: BTreeMap<(u64, String), String>,
     /// Executions by what permitted them.
     pub permitted: BTreeMap<PermittedBy, u64>,
+    /// Executions by grant.
+    pub granted: u64,
     /// Every broken promise.
     pub violations: Vec<String>,
 }
@@ -279,6 +296,8 @@ pub struct SeenExecution<'a> {
     pub args: &'a Value,
     /// The approved content that it runs, if it holds one.
     pub bound: Option<u32>,
+    /// The value that its grant has for it.
+    pub binding: Option<&'a Value>,
 }
 
 impl Truth {
@@ -329,13 +348,19 @@ impl Truth {
         call: &CallTruth,
         args: &Value,
     ) -> Result<PermittedBy, RefusedBy> {
+        let session = self.sessions.get(&call.session).cloned().unwrap_or_default();
+        if call.grant.is_none() && session.hidden.contains(&tool.name) {
+            return Err(RefusedBy::Catalog);
+        }
+        if !self.is_admitted(call, tool, args) {
+            return Err(RefusedBy::Grant);
+        }
         let opinion = self.opinion(rules, tool, call, args);
         match opinion.ruling {
             Ruling::Allow => return Ok(PermittedBy::Rules),
             Ruling::Deny => return Err(RefusedBy::Rules),
             Ruling::Ask => {}
         }
-        let session = self.sessions.get(&call.session).cloned().unwrap_or_default();
         for approval in call.approval.iter().chain(&call.approving) {
             let now = self.covered(tool, &opinion, args);
             let CoveredFacts { version, bound, sources, .. } = &approval.covered;
@@ -356,7 +381,7 @@ impl Truth {
                 && remembered.until.is_none_or(|until| self.now < until)
                 && remembered.args.iter().all(|(pointer, value)| args.pointer(pointer) == value.as_ref())
         };
-        let may_remember = !opinion.four_eyes && !opinion.untrusted;
+        let may_remember = !opinion.four_eyes && !opinion.untrusted && call.grant.is_none();
         if may_remember && session.remembered.iter().any(is_known) {
             return Ok(PermittedBy::Memory);
         }
@@ -377,20 +402,22 @@ impl Truth {
         }
         match self.permission(rules, tool, call, args) {
             Ok(_) => ExpectedState::Runs,
-            Err(RefusedBy::Rules) => ExpectedState::Denied,
+            Err(RefusedBy::Rules | RefusedBy::Grant) => ExpectedState::Denied,
+            Err(RefusedBy::Catalog) => ExpectedState::Missing,
             Err(RefusedBy::Nobody) => ExpectedState::Waits,
         }
     }
 
     /// A tool runs: whether it may.
     pub fn executed(&mut self, seen: &SeenExecution<'_>) {
-        let SeenExecution { call: handle, session, turn, tool, args, bound } = *seen;
+        let SeenExecution { call: handle, session, turn, tool, args, bound, binding } = *seen;
         let known = self.calls.get(handle).cloned();
         // A call inside another is first seen when it runs, or when it waits.
         let mut call = known.unwrap_or_else(|| CallTruth {
             session: session.to_owned(),
             tool: Some(tool.name.clone()),
             turn: turn.map(str::to_owned),
+            grant: self.asked_by(&tool.name, args),
             ..CallTruth::default()
         });
         call.executions += 1;
@@ -423,10 +450,12 @@ impl Truth {
         if let Some(now) = changed {
             self.bound.insert(tool.name.clone(), now.unwrap_or_default());
         }
+        self.granted += u64::from(call.grant.is_some());
+        broken.extend(self.use_grant(&call, handle, binding));
         for broken in broken {
             let line = format!(
-                "R5: {broken}: {handle} of {session}, {tool:?} with {args}, known {call:?}, rules {:?}",
-                self.rules
+                "R5: {broken}: {handle} of {session}, {tool:?} with {args}, known {call:?}, rules {:?}, grants {:?}",
+                self.rules, self.grants
             );
             self.violations.push(line);
         }

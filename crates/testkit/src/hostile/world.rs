@@ -4,18 +4,21 @@
 //! After each of these it is waited until every call is where the [truth](super::truth) says that it must be: a call that may run and
 //! does not is as wrong as one that may not and does.
 
+mod grants;
 mod people;
 mod settle;
 
 use super::chances::{
     self, ENVIRONMENTS, OUTER, PRINCIPALS, TOOLS, TURNS, arguments, broken_rules, called, written,
 };
+use super::grants::GrantTruth;
 use super::tools::{HostileTool, SharedTruth};
 use super::truth::{ApprovalTruth, CallTruth, RulesTruth, SessionTruth, ToolTruth};
 use super::{HostileCounts, WorldOutcome};
 use crate::chance::Chance;
 use crate::clock::ManualClock;
 use anyhow::{Context, Result};
+use grants::TriedGrant;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,14 +26,17 @@ use std::time::{Duration, Instant};
 use windlass::ask::Target;
 use windlass::inspect::{WaitingCall, WaitingKind};
 use windlass::policy::NewPolicy;
-use windlass::sessions::{ABOUT, LOCAL, SessionOpening};
+use windlass::sessions::{ABOUT, ChildSpec, LOCAL, SessionOpening};
 use windlass::store::MemoryStore;
 use windlass::time::Clock;
+use windlass::tool::OverlayGuard;
 use windlass::{Args, BatchRequest, CallRequest, Config, Limits, Runtime, Submitted};
 use windlass_core::policy::Exposure;
 
 /// Events of a world.
 const EVENTS: u64 = 40;
+/// Grants that there are before the first event.
+const GRANTS: u64 = 5;
 /// The rules from which the policies of a world are made.
 const RULES: u64 = 6;
 /// Within this everything is where it must be, however busy the machine is.
@@ -53,8 +59,10 @@ struct HostileWorld {
     open: Vec<OpenSubmission>,
     /// The content that the sessions had read before the last event.
     exposed: Vec<Exposure>,
-    /// Numbers of calls and registrations.
+    /// Numbers of calls, registrations and grants.
     numbers: u64,
+    /// Overlays that hide tools from sessions.
+    hiding: Vec<OverlayGuard>,
     counts: HostileCounts,
 }
 
@@ -68,13 +76,19 @@ struct OpenSubmission {
 /// Plays one world.
 pub async fn play(seed: Chance) -> Result<WorldOutcome> {
     let mut world = HostileWorld::new(seed).await?;
+    for _ in 0..GRANTS {
+        world.issue().await?;
+    }
     for _ in 0..EVENTS {
         world.begin_event();
         world.event().await?;
         world.settle().await?;
+        if world.has_failed() {
+            return world.finish();
+        }
     }
     let began = Instant::now();
-    while !world.open.is_empty() && began.elapsed() < SETTLED_AFTER {
+    while !world.open.is_empty() && !world.has_failed() && began.elapsed() < SETTLED_AFTER {
         for call in world.waits().await? {
             world.begin_event();
             world.decide(&call).await?;
@@ -83,6 +97,7 @@ pub async fn play(seed: Chance) -> Result<WorldOutcome> {
         world.settle().await?;
         tokio::task::yield_now().await;
     }
+    world.count_uses().await?;
     world.finish()
 }
 
@@ -119,6 +134,7 @@ impl HostileWorld {
             open: Vec::new(),
             exposed: Vec::new(),
             numbers: 0,
+            hiding: Vec::new(),
             counts: HostileCounts::default(),
         };
         world.truth.now().now = world.clock.now().0;
@@ -166,7 +182,43 @@ impl HostileWorld {
         // One that nobody opened.
         let local = SessionTruth { principal: Some(LOCAL.to_owned()), ..SessionTruth::default() };
         self.truth.now().sessions.insert("s2".to_owned(), local);
+        self.hide_tools();
+        self.open_children().await
+    }
+
+    /// Some sessions do not have all tools.
+    fn hide_tools(&mut self) {
+        for session in ["s0", "s1", "s2"] {
+            if self.chance.percent(60) {
+                continue;
+            }
+            let tool = format!("t{}", self.chance.below(TOOLS));
+            let mut overlay = self.runtime.overlay();
+            overlay.hide(&tool);
+            self.hiding.push(self.runtime.attach(session, overlay));
+            self.truth.now().sessions.entry(session.to_owned()).or_default().hidden.insert(tool);
+        }
+    }
+
+    /// Two sessions have a child, with some of their tools.
+    async fn open_children(&mut self) -> Result<()> {
+        for (parent, child) in [("s0", "k0"), ("s1", "k1")] {
+            let above = self.truth.now().sessions[parent].clone();
+            let all: Vec<String> = self.truth.now().tools.keys().cloned().collect();
+            let has = |tool: &&String| !above.hidden.contains(*tool) && self.chance.percent(65);
+            let tools: Vec<String> = all.iter().filter(has).cloned().collect();
+            let hidden = all.into_iter().filter(|tool| !tools.contains(tool)).collect();
+            let spec = ChildSpec { tools: Some(tools), ..ChildSpec::default() };
+            self.runtime.open_child(parent, child, spec).await?;
+            let session = SessionTruth { principal: above.principal, hidden, ..SessionTruth::default() };
+            self.truth.now().sessions.insert(child.to_owned(), session);
+        }
         Ok(())
+    }
+
+    /// Any session.
+    fn session(&mut self) -> String {
+        self.chance.one_of(&["s0", "s1", "s2", "s0", "s1", "s2", "k0", "k1"]).to_owned()
     }
 
     fn begin_event(&mut self) {
@@ -178,7 +230,7 @@ impl HostileWorld {
     }
 
     async fn event(&mut self) -> Result<()> {
-        let chosen = self.chance.below(100);
+        let chosen = self.chance.below(122);
         match if self.open.len() > OPEN_MAX && chosen < 45 { 45 } else { chosen } {
             0..=44 => self.submit().await,
             45..=71 => {
@@ -214,20 +266,32 @@ impl HostileWorld {
                 Ok(())
             }
             96..=97 => self.forget().await,
-            _ => self.cancel().await,
+            98..=99 => self.cancel().await,
+            100..=106 => self.issue().await,
+            107..=115 => self.narrow().await,
+            _ => self.revoke().await,
         }
     }
 
     /// The model calls what it likes.
     async fn submit(&mut self) -> Result<()> {
-        let session = format!("s{}", self.chance.below(3));
+        let session = self.session();
+        self.submit_to(session, 45).await
+    }
+
+    /// The model calls what it likes in this session, so many of a hundred times by a grant.
+    async fn submit_to(&mut self, session: String, by_grant_percent: u64) -> Result<()> {
         let turn = self.chance.percent(60).then(|| self.chance.one_of(&TURNS).to_owned());
         let in_lane = self.chance.percent(30);
         let count = if in_lane { 2 } else { self.chance.between(1, 6) };
         let lane = in_lane.then_some(self.numbers);
         let (mut calls, mut known) = (Vec::new(), Vec::new());
         for number in 0..count {
-            let (request, call) = self.call(number, lane);
+            let grant = match self.chance.percent(by_grant_percent) {
+                true => self.tried_grant(&session),
+                false => None,
+            };
+            let (request, call) = self.call(number, lane, grant);
             calls.push(request);
             known.push(CallTruth { session: session.clone(), turn: turn.clone(), ..call });
         }
@@ -245,6 +309,10 @@ impl HostileWorld {
                 let line = format!("R5: {handle} ran with {:?} instead of {:?}", ran.args, call.args);
                 truth.violations.push(line);
             }
+            if ran.executions > 0 && ran.grant != call.grant {
+                let line = format!("R5: {handle} ran by {:?} instead of {:?}", ran.grant, call.grant);
+                truth.violations.push(line);
+            }
             let executions = ran.executions;
             truth.calls.insert(handle.clone(), CallTruth { behind, executions, ..call });
         }
@@ -254,32 +322,47 @@ impl HostileWorld {
     }
 
     /// One call, and what is known of it.
-    fn call(&mut self, place: u64, lane: Option<u64>) -> (CallRequest, CallTruth) {
+    fn call(&mut self, place: u64, lane: Option<u64>, grant: Option<TriedGrant>) -> (CallRequest, CallTruth) {
         self.numbers += 1;
         let number = self.numbers;
         let nested = lane.is_none() && self.chance.percent(8);
-        let target = self.truth.now().tools[&format!("t{}", self.chance.below(TOOLS))].clone();
+        let target = format!("t{}", self.chance.below(TOOLS));
+        let target = grant.as_ref().map_or(target, |grant| grant.tool.clone());
+        let target = self.truth.now().tools[&target].clone();
         let mut args = arguments(&mut self.chance, number);
+        if let Some(grant) = &grant {
+            self.fitted(grant, &mut args);
+            let key = (number, target.name.clone());
+            self.truth.now().by_grant.insert(key, grant.id.clone());
+        }
         if let Some(lane) = lane {
             args["lane"] = json!(lane);
         }
         let mut tool = target;
         if nested {
-            args = json!({"call": number, "tool": called(&mut self.chance, &tool), "args": args});
+            let token = grant.as_ref().map(|grant| grant.token.reveal());
+            let inner = called(&mut self.chance, &tool);
+            args = json!({"call": number, "tool": inner, "args": args, "grant": token});
             tool = self.truth.now().tools[OUTER].clone();
         }
+        let grant = grant.filter(|_| !nested);
         let plain = nested || lane.is_some();
         let name = if plain { tool.name.clone() } else { called(&mut self.chance, &tool) };
-        let written = if plain { Args::Json(args.clone()) } else { written(&mut self.chance, &args) };
+        let written = if plain || grant.is_some() {
+            Args::Json(args.clone())
+        } else {
+            written(&mut self.chance, &args)
+        };
         let is_named = name == tool.name || name == tool.id;
         let is_known = matches!(&written, Args::Json(given) if *given == args) && !tool.has_schema;
         let call = CallTruth {
             tool: is_named.then(|| tool.name.clone()),
             args: is_known.then_some(args),
+            grant: grant.as_ref().map(|grant| grant.id.clone()),
             ..CallTruth::default()
         };
-        let id = Some(format!("c{place}"));
-        (CallRequest { id, tool: name, args: written, ..CallRequest::default() }, call)
+        let (id, grant) = (Some(format!("c{place}")), grant.map(|grant| grant.token));
+        (CallRequest { id, tool: name, args: written, grant, ..CallRequest::default() }, call)
     }
 
     /// An operator sets other rules, or tries to set some that no policy can have.
@@ -355,6 +438,13 @@ impl HostileWorld {
         let mut truth = self.truth.now();
         truth.now += by.as_micros() as i64;
         let now = truth.now;
+        let over = |grant: &GrantTruth| grant.until.is_some_and(|until| until <= now);
+        let over: Vec<String> =
+            truth.grants.iter().filter(|(_, grant)| over(grant)).map(|(id, _)| id.clone()).collect();
+        for id in over {
+            let family = truth.family(&id);
+            truth.outdate_grants(&family);
+        }
         for call in truth.calls.values_mut().filter(|call| call.ended.is_none()) {
             let Some(asked) = call.asked.take_if(|asked| asked.until <= now) else { continue };
             self.counts.expired += 1;
@@ -388,9 +478,14 @@ impl HostileWorld {
         Ok(waits.filter(|waits| waits.kind == WaitingKind::Approval).collect())
     }
 
+    /// Whether a promise is broken: then nothing that follows is where it must be, and each look would wait for it.
+    fn has_failed(&self) -> bool {
+        !self.truth.now().violations.is_empty()
+    }
+
     fn finish(mut self) -> Result<WorldOutcome> {
         let mut truth = self.truth.now();
-        if !self.open.is_empty() {
+        if !self.open.is_empty() && truth.violations.is_empty() {
             let line = format!("R5: {} batches are open when all is answered", self.open.len());
             truth.violations.push(line);
         }
@@ -401,6 +496,7 @@ impl HostileWorld {
         }
         let violations = std::mem::take(&mut truth.violations);
         self.counts.permitted = std::mem::take(&mut truth.permitted);
+        self.counts.granted = truth.granted;
         drop(truth);
         Ok(WorldOutcome { counts: self.counts, violations })
     }

@@ -60,6 +60,8 @@ pub enum Plans {
     Tasks,
     /// Calls that wait for people.
     Approvals,
+    /// Calls by grants.
+    Grants,
 }
 
 /// The report of the run.
@@ -191,6 +193,7 @@ impl KillReport {
                 Plans::Calls => "kill",
                 Plans::Tasks => "kill-tasks",
                 Plans::Approvals => "kill-approvals",
+                Plans::Grants => "kill-grants",
             },
             count: self.kills,
             seed,
@@ -392,6 +395,7 @@ impl KillRig<'_> {
             Plans::Calls => Planned::Seed(seed.any()),
             Plans::Tasks => Planned::Tasks(seed.any()),
             Plans::Approvals => Planned::Approvals(seed.any()),
+            Plans::Grants => Planned::Grants(seed.any()),
         };
         let mut trial = Trial::new(self.programs, ledger, number, planned)?;
         let ran = self.kill_and_drain(&mut trial, &mut seed);

@@ -40,7 +40,7 @@ pub enum Proof {
 }
 
 /// Every mutant there is.
-pub const MUTANTS: [Mutant; 26] = [
+pub const MUTANTS: [Mutant; 30] = [
     Mutant {
         rule: "name-reused",
         proof: Proof::Commits(Planned::Deletion),
@@ -152,6 +152,28 @@ pub const MUTANTS: [Mutant; 26] = [
         rule: "judged-once",
         proof: Proof::Hostile(HOSTILE_CALLS),
         expected: "R5: it must not run: [Err(",
+    },
+    Mutant {
+        rule: "wider-grant",
+        proof: Proof::Hostile(HOSTILE_CALLS),
+        expected: "R5: a copy is wider than its grant",
+    },
+    Mutant {
+        rule: "revoked-grant",
+        proof: Proof::Hostile(HOSTILE_CALLS),
+        // What waited when it was revoked goes on waiting.
+        expected: " is awaiting_approval, and must be Denied",
+    },
+    Mutant {
+        rule: "grant-uncounted",
+        proof: Proof::Hostile(HOSTILE_CALLS),
+        // The uses that the record has are not those that there were.
+        expected: " is recorded of GrantTruth",
+    },
+    Mutant {
+        rule: "grant-per-attempt",
+        proof: Proof::Commits(Planned::Granted),
+        expected: "uses of a grant are recorded, and 2 calls started by it",
     },
 ];
 

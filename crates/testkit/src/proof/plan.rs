@@ -1,17 +1,21 @@
 //! Plans of a worker: sessions of batches of calls with mixed classes, what the ledger, the tool and the
 //! client do with each, and what the client cancels. `fixed` has plans without chance, `random` those of
-//! seeds, `tasks` those of seeds whose calls continue without their callers, `asked` those of seeds whose calls wait for people.
+//! seeds, `tasks` those of seeds whose calls continue without their callers, `asked` those of seeds whose calls wait for people,
+//! `granted` those of seeds whose calls are made by grants.
 
 mod asked;
 mod fixed;
+mod granted;
 mod random;
 mod tasks;
 
 pub use asked::{PlannedAnswer, changed_rule, declared_rules};
+pub use granted::{CallGrant, GrantPlan};
 
 use super::kind::{CallKind, Class};
 use serde_json::{Value, json};
 use windlass::batch::Siblings;
+use windlass::grants::GrantToken;
 use windlass::tasks::{NewTask, Wake};
 use windlass::{Args, BatchRequest, CallRequest};
 
@@ -30,6 +34,8 @@ pub struct ProofPlan {
     pub deletions: u64,
     /// How many sessions there are in which calls [start and await tasks](super::context).
     pub contexts: u64,
+    /// The client's grants.
+    pub grants: Vec<GrantPlan>,
 }
 
 /// A call that is to be started at a time.
@@ -114,6 +120,8 @@ pub struct CallPlan {
     pub task: Option<Wake>,
     /// How people answer the question about it.
     pub answer: PlannedAnswer,
+    /// The grant it is made by.
+    pub grant: Option<CallGrant>,
 }
 
 /// The connection that the tool of a call needs.
@@ -261,7 +269,7 @@ impl BatchPlan {
 impl CallPlan {
     /// One that goes well.
     pub fn new(id: &str, kind: CallKind) -> CallPlan {
-        let (then, says, inside, connects, nested, task, answer) = Default::default();
+        let (then, says, inside, connects, nested, task, answer, grant) = Default::default();
         CallPlan {
             id: id.into(),
             kind,
@@ -274,6 +282,7 @@ impl CallPlan {
             nested,
             task,
             answer,
+            grant,
         }
     }
 
@@ -292,6 +301,7 @@ impl CallPlan {
             tool: self.kind.tool(),
             args: Args::Json(self.args()),
             task: self.task.map(|wake| NewTask { wake, ..NewTask::default() }),
+            grant: self.grant.as_ref().map(|grant| GrantToken::given(grant.token.clone())),
             ..CallRequest::default()
         }
     }

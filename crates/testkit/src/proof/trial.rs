@@ -5,7 +5,7 @@ use super::history::{Journal, WorkerReplies};
 use super::ledger::{Ledger, TrialWorker};
 use super::plan::ProofPlan;
 use super::worker;
-use super::{context, deletion};
+use super::{context, deletion, grants};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -54,6 +54,10 @@ pub enum Planned {
     Tasks(u64),
     /// [Calls that wait for people](ProofPlan::approvals), of a seed.
     Approvals(u64),
+    /// [Calls by grants](ProofPlan::grants), of a seed.
+    Grants(u64),
+    /// [One call at a time by one grant](ProofPlan::granted).
+    Granted,
     /// [`ProofPlan::every_write`].
     EveryWrite,
     /// As above, but each batch is submitted whole and nothing beside it is written.
@@ -91,6 +95,8 @@ impl Planned {
             Planned::Seed(seed) => seed.to_string(),
             Planned::Tasks(seed) => format!("tasks-{seed}"),
             Planned::Approvals(seed) => format!("approvals-{seed}"),
+            Planned::Grants(seed) => format!("grants-{seed}"),
+            Planned::Granted => "granted".to_owned(),
             Planned::EveryWrite => "every-write".to_owned(),
             Planned::Whole => "whole".to_owned(),
             Planned::Asked => "asked".to_owned(),
@@ -245,12 +251,14 @@ impl<'a> Trial<'a> {
         let threads = tokio::runtime::Builder::new_current_thread().build()?;
         let data = self.folder.path().join("data");
         let mut journal = threads.block_on(Journal::read(&data))?;
-        journal.problems.extend(threads.block_on(async {
+        let found = threads.block_on(async {
             let store: Arc<dyn Store> = Arc::new(SqliteStore::open_reader(&data)?);
             let mut found = deletion::problems(&*store, &told).await?;
             found.extend(context::problems(&store, &told).await?);
+            found.extend(grants::problems(&*store, &told, &journal).await?);
             anyhow::Ok(found)
-        })?);
+        })?;
+        journal.problems.extend(found);
         let mut effects = self.ledger.effects()?;
         effects.retain(|effect| effect.worker.trial == self.number);
         let deaths = self.died.len() as u32 + self.lost;

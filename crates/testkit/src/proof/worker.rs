@@ -12,7 +12,7 @@ use super::plan::{ProofPlan, declared_rules};
 use super::poison;
 use super::table;
 use super::tools::{Death, Voice, World};
-use super::{context, deletion};
+use super::{context, deletion, grants};
 use crate::chance::Chance;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
-use windlass::error::{AskError, InboxError, ScheduleError, SessionError, TriggerError};
+use windlass::error::{AskError, GrantError, InboxError, ScheduleError, SessionError, TriggerError};
 use windlass::{BatchError, Config, Limits, Runtime};
 use windlass_store::sqlite::Options as StoreOptions;
 use windlass_store::{Durability, SqliteStore, Store};
@@ -91,6 +91,9 @@ pub fn named(name: &str) -> Result<ProofPlan> {
     if let Some(seed) = name.strip_prefix("approvals-") {
         return Ok(ProofPlan::approvals(seed.parse()?));
     }
+    if let Some(seed) = name.strip_prefix("grants-") {
+        return Ok(ProofPlan::grants(seed.parse()?));
+    }
     if let Some(class) = name.strip_prefix("poison-") {
         return poison::plan(class).with_context(|| format!("there is no class {class:?}"));
     }
@@ -105,8 +108,9 @@ pub fn named(name: &str) -> Result<ProofPlan> {
         "two-steps" => ProofPlan::two_steps(),
         "deletion" => ProofPlan::deletion(),
         "context" => ProofPlan::context(),
+        "granted" => ProofPlan::granted(),
         seed => ProofPlan::of(seed.parse().context(
-            "PLAN is a number, every-write, whole, asked, stepped, outside, siblings, background, two-steps, deletion, context, tasks-N, approvals-N, row-N or poison-CLASS",
+            "PLAN is a number, every-write, whole, asked, stepped, outside, siblings, background, two-steps, deletion, context, granted, tasks-N, approvals-N, grants-N, row-N or poison-CLASS",
         )?),
     })
 }
@@ -127,6 +131,7 @@ fn is_store_failure(error: &(dyn std::error::Error + 'static)) -> bool {
         || matches!(error.downcast_ref(), Some(InboxError::Session(SessionError::Lost(_))))
         || matches!(error.downcast_ref(), Some(ScheduleError::Session(SessionError::Lost(_))))
         || matches!(error.downcast_ref(), Some(TriggerError::Session(SessionError::Lost(_))))
+        || matches!(error.downcast_ref(), Some(GrantError::Session(SessionError::Lost(_))))
         || error.downcast_ref::<windlass_store::StoreError>().is_some()
 }
 
@@ -145,7 +150,7 @@ pub fn limits() -> Limits {
 
 async fn answered(options: WorkerOptions) -> Result<()> {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(StoreOptions {
-        folder: options.folder,
+        folder: options.folder.clone(),
         durability: Durability::Full,
         limits: limits().store(),
     })?);
@@ -161,16 +166,17 @@ async fn answered(options: WorkerOptions) -> Result<()> {
     world.say(json!({"phase": "opened"}))?;
     runtime.resume().await?;
     world.say(json!({"phase": "resumed"}))?;
+    let plan = grants::issue(&runtime, &options.folder, options.plan).await?;
     // Each worker's client does something else.
     let chance = Chance::new(options.worker.trial).branch(u64::from(options.worker.number));
-    let deletions = options.plan.deletions;
+    let deletions = plan.deletions;
     if deletions > 0 {
         deletion::register(&runtime)?;
     }
     let deleting = deletion::run(runtime.clone(), Arc::clone(&world), options.worker.number, deletions);
-    let contexts = options.plan.contexts;
+    let contexts = plan.contexts;
     let awaiting = context::run(runtime.clone(), Arc::clone(&world), contexts, chance.branch(3_000));
-    tokio::try_join!(play(&runtime, &world, options.plan, chance), deleting, awaiting)?;
+    tokio::try_join!(play(&runtime, &world, plan, chance), deleting, awaiting)?;
     // A call is counted as closed a moment after it is answered.
     let closed = async {
         while runtime.open_calls() > 0 {
@@ -211,6 +217,9 @@ pub async fn play(runtime: &Runtime, world: &Arc<World>, plan: ProofPlan, chance
     }
     if plan.asks_people() {
         asks.spawn(approver::answer(runtime.clone(), Arc::clone(world), chance.branch(4_000)));
+    }
+    if !plan.grants.is_empty() {
+        asks.spawn(grants::revoke(runtime.clone(), Arc::clone(world), plan.clone(), chance.branch(5_000)));
     }
     for planned in plan.schedules {
         sessions.spawn(agent::schedule(runtime.clone(), Arc::clone(world), planned));

@@ -2,10 +2,12 @@
 //! end, is read by this one and answers as it did then.
 
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
+use windlass::inspect::{SpanEnd, SpanKind, TimeSpan, timeline};
+use windlass_core::handle::HandleKind;
 use windlass_store::sqlite::Options;
 use windlass_store::{SqliteStore, Store};
 use windlass_testkit::fault_store::{Fault, FaultPlan, FaultReach, FaultStore, Method};
@@ -83,6 +85,44 @@ async fn journals_of_every_release_replay() {
         versions += 1;
     }
     assert!(versions > 0);
+}
+
+/// The spans of every recorded call add up to the times that were recorded with its end.
+#[tokio::test]
+async fn spans_of_every_release_agree_with_the_recorded_times() {
+    let mut compared = 0;
+    for folder in std::fs::read_dir(folders()).unwrap() {
+        let data = TempDir::new().unwrap();
+        std::fs::copy(folder.unwrap().path().join(FILE), data.path().join(FILE)).unwrap();
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(Options::new(data.path())).unwrap());
+        for session in store.sessions(None, u64::MAX).await.unwrap() {
+            for call in windlass::inspect::calls(&store, &session, usize::MAX).await.unwrap() {
+                let id = windlass::ids::CallId::unpacked(
+                    call.answer.handle().open(store.secret(), HandleKind::Call).unwrap(),
+                );
+                let found = timeline(&store, &session, id.batch, Some(id.ordinal), &HashMap::new()).await;
+                let spans = found.unwrap().spans.remove(&id).unwrap();
+                assert!(!spans.is_empty(), "{} has no spans", call.answer.id());
+                let Some(end) = call.answer.call().end() else { continue };
+                let ran: u64 = spans.iter().filter(|span| is_measured(span)).map(length).sum();
+                assert_eq!(ran, end.spent.ran_us, "{} ran {spans:?}", call.answer.id());
+                if let Some(first) = spans.iter().find(|span| span.kind == SpanKind::Attempt) {
+                    assert_eq!(first.from.since(call.opened_at), end.spent.queued_us, "{spans:?}");
+                }
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 10, "{compared} calls were compared");
+}
+
+/// Nobody measured an attempt that was lost.
+fn is_measured(span: &TimeSpan) -> bool {
+    span.kind == SpanKind::Attempt && span.end != Some(SpanEnd::Lost)
+}
+
+fn length(span: &TimeSpan) -> u64 {
+    span.to.map_or(0, |to| to.since(span.from))
 }
 
 async fn replay(folder: &Path) {

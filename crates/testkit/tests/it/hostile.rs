@@ -37,6 +37,11 @@ fn a_hostile_model_executes_nothing_outside_and_everything_inside_the_policy() {
         ("tools replaced", counts.replaced_tools),
         ("contents changed", counts.changed_contents),
         ("changes taken back", counts.taken_back),
+        ("executions by grant", counts.granted),
+        ("grants issued", counts.issued),
+        ("copies of grants", counts.narrowed),
+        ("copies refused", counts.narrowings_refused),
+        ("grants revoked", counts.revoked),
     ] {
         assert!(count > 0, "no {what}");
     }

@@ -8,6 +8,8 @@ use windlass_testkit::proof::trial::Programs;
 const KILLS: u64 = 1_000;
 /// Each waits for people too, so fewer of them do.
 const KILLS_WITH_APPROVALS: u64 = 400;
+/// By grant alone, beside all the others.
+const KILLS_WITH_GRANTS: u64 = 300;
 const TIME_MAX: Duration = Duration::from_secs(180);
 
 pub(crate) fn programs() -> Programs {
@@ -65,6 +67,28 @@ fn what_was_approved_is_what_runs_and_no_answer_is_lost() {
         ("provisional answers", report.provisional),
         ("notices taken", report.taken),
         ("attempts lost", report.lost),
+    ] {
+        assert!(count > 0, "no {what}");
+    }
+}
+
+/// Random plans with calls by grants that have few uses, are copied, and are revoked while they are used.
+#[test]
+fn uses_of_grants_are_counted_once_and_nothing_starts_by_a_revoked_one() {
+    let kills = KILLS_WITH_GRANTS;
+    let options = KillOptions { kills, seed: 5, time_max: TIME_MAX, lanes: 4, plans: Plans::Grants };
+    let report = run(&programs(), &options).unwrap();
+    println!("{report:#?}");
+    assert_eq!(report.violations, [""; 0]);
+    assert!(report.kills >= kills, "{} kills in {} s", report.kills, report.took.as_secs());
+    let permission = &report.permission;
+    for (what, count) in [
+        ("calls by grant", permission.granted),
+        ("calls by grant that were tried again", permission.granted_again),
+        ("calls that their grant refused", permission.ungranted),
+        ("revocations acknowledged", permission.revoked),
+        ("attempts lost", report.lost),
+        ("retries", report.retries),
     ] {
         assert!(count > 0, "no {what}");
     }

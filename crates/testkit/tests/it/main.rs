@@ -18,6 +18,8 @@ mod full;
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
+mod granted;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod internal;

@@ -56,6 +56,8 @@ pub struct Invocation {
     pub cwd: PathBuf,
     /// Its standard input.
     pub stdin: Vec<u8>,
+    /// A path at which the launcher can open a file that is its standard input instead: a pipe of ours, for a command that stays.
+    pub stdin_file: Option<PathBuf>,
 }
 
 /// An open file of this process that is to be executed. Whoever made it holds it open until the command has started.

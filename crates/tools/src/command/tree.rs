@@ -63,7 +63,8 @@ impl Tree {
     pub(super) async fn feed(&mut self, invocation: &Invocation) {
         let file = invocation.program_file.as_ref().map(|file| file.path.as_os_str().as_encoded_bytes());
         if let TreeState::Works(control) = &mut self.state {
-            for bytes in [file.unwrap_or_default(), &invocation.stdin] {
+            let input_file = invocation.stdin_file.as_ref().map(|file| file.as_os_str().as_encoded_bytes());
+            for bytes in [file.unwrap_or_default(), input_file.unwrap_or_default(), &invocation.stdin] {
                 // A launcher that dies during the write is noticed by its missing report.
                 let _ = control.write_all(&(bytes.len() as u64).to_le_bytes()).await;
                 let _ = control.write_all(bytes).await;

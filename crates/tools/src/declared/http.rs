@@ -92,7 +92,7 @@ pub(super) fn read(
     Ok(DeclaredRequest { request, client })
 }
 
-fn client(internal: bool, limits: &Limits) -> Result<HttpClient, windlass_http::HttpError> {
+pub(super) fn client(internal: bool, limits: &Limits) -> Result<HttpClient, windlass_http::HttpError> {
     let allowed = EVERYWHERE.iter().filter_map(|range| range.parse().ok()).filter(|_| internal).collect();
     HttpClient::new(HttpConfig {
         allowed,
@@ -112,7 +112,7 @@ fn method(source: &DeclarationSource<'_>, given: Option<Spanned<String>>) -> Res
     })
 }
 
-fn check_header(
+pub(super) fn check_header(
     source: &DeclarationSource<'_>,
     name: &str,
     value: &Spanned<String>,

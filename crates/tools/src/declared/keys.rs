@@ -23,19 +23,53 @@ pub(super) const FILE: TableKeys = TableKeys {
         "files",
         "groups",
         "limits",
+        "mcp",
         "policy",
         "retention",
         "run_command",
         "server",
+        "toolboxes",
         "tools",
         "traces",
     ],
-    later: &["mcp"],
+    later: &[],
+};
+
+/// An MCP server.
+pub(super) const MCP: TableKeys = TableKeys {
+    place: "an MCP server",
+    known: &[
+        "approval",
+        "claims",
+        "class",
+        "command",
+        "cwd",
+        "env",
+        "headers",
+        "hidden",
+        "internal",
+        "prefix",
+        "timeout_ms",
+        "tools",
+        "trust",
+        "url",
+    ],
+    later: &[],
+};
+
+/// A tool of an MCP server.
+pub(super) const MCP_TOOL: TableKeys = TableKeys {
+    place: "a tool of an MCP server",
+    known: &["approval", "claims", "class", "hidden", "timeout_ms"],
+    later: &[],
 };
 
 /// The server.
 pub(super) const SERVER: TableKeys =
     TableKeys { place: "the server", known: &["hosts", "origins"], later: &[] };
+
+/// A toolbox.
+pub(super) const TOOLBOX: TableKeys = TableKeys { place: "a toolbox", known: &["secrets"], later: &[] };
 
 /// The files of sessions.
 pub(super) const FILES: TableKeys = TableKeys { place: "[files]", known: &["allow"], later: &[] };

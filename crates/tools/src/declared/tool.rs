@@ -328,7 +328,10 @@ fn check_words(
     }
 }
 
-fn effect_class(source: &DeclarationSource<'_>, class: &Spanned<String>) -> Result<EffectClass, ConfigError> {
+pub(super) fn effect_class(
+    source: &DeclarationSource<'_>,
+    class: &Spanned<String>,
+) -> Result<EffectClass, ConfigError> {
     let name = class.get_ref().as_str();
     EffectClass::parse(name).filter(|class| *class != EffectClass::Stepped).ok_or_else(|| {
         let message = if name == "stepped" {
@@ -371,7 +374,7 @@ fn hints(given: &BTreeMap<String, bool>) -> Hints {
 }
 
 /// The variables of a command's environment.
-fn environment(
+pub(super) fn environment(
     source: &DeclarationSource<'_>,
     given: BTreeMap<String, Spanned<String>>,
 ) -> Result<BTreeMap<String, Variable>, ConfigError> {

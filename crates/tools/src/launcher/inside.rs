@@ -9,7 +9,8 @@ use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group,
     set_child_subreaper, wait, waitid,
 };
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
@@ -41,9 +42,10 @@ pub fn launch_main() -> ExitCode {
 fn launch(words: Vec<OsString>) -> io::Result<()> {
     let mut owner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let file = OsString::from_vec(read_bytes(&mut owner)?);
+    let input_file = OsString::from_vec(read_bytes(&mut owner)?);
     let input = read_bytes(&mut owner)?;
     set_child_subreaper(Some(getpid()))?;
-    let (command, stdin) = match start(words, file) {
+    let (command, stdin) = match start(words, file, &input_file) {
         Ok(started) => started,
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
@@ -77,7 +79,11 @@ fn read_bytes(owner: &mut UnixStream) -> io::Result<Vec<u8>> {
 }
 
 /// Starts the command, from another file than its program's own if one is given.
-fn start(words: Vec<OsString>, file: OsString) -> io::Result<(Arc<LaunchedCommand>, Option<ChildStdin>)> {
+fn start(
+    words: Vec<OsString>,
+    file: OsString,
+    input_file: &OsStr,
+) -> io::Result<(Arc<LaunchedCommand>, Option<ChildStdin>)> {
     let mut words = words.into_iter();
     let program = words.next().ok_or(io::ErrorKind::InvalidInput)?;
     let approved = match file.is_empty() {
@@ -88,7 +94,11 @@ fn start(words: Vec<OsString>, file: OsString) -> io::Result<(Arc<LaunchedComman
         Some((_held, path)) => Command::new(path),
         None => Command::new(&program),
     };
-    command.arg0(&program).args(words).stdin(Stdio::piped()).process_group(0);
+    let input = match input_file.is_empty() {
+        true => Stdio::piped(),
+        false => File::open(input_file)?.into(),
+    };
+    command.arg0(&program).args(words).stdin(input).process_group(0);
     let mut child = command.spawn()?;
     let running = LaunchedCommand { pid: Pid::from_child(&child), status: Mutex::new(None) };
     Ok((Arc::new(running), child.stdin.take()))

@@ -3,7 +3,7 @@
 use super::backend::scratch_folder;
 use super::usage;
 use super::{NoSandbox, RecordedSandbox, SANDBOX_ARG, SandboxBackend, SandboxOrder, SandboxProfile};
-use crate::command::Invocation;
+use crate::command::{CommandEnd, CommandOutcome, Invocation};
 use crate::launcher::Launcher;
 use rustix::process::Pid;
 use serde_json::{Value, json};
@@ -131,6 +131,22 @@ pub(crate) fn refused(why: &str) -> ToolError {
         ..ToolError::new(told)
     }
 }
+
+/// The failure of a command of which only bubblewrap has said something. It names places of this machine, which are for operators.
+/// Whether the command ran is not known from that: it may have said so itself.
+pub(crate) fn complained(ended: &CommandOutcome) -> Option<ToolError> {
+    let said = ended.stderr.clone().text();
+    let is_its = matches!(ended.end, CommandEnd::Exited(1)) && said.starts_with(BUBBLEWRAP_SAYS);
+    if !is_its || said.lines().count() > 1 {
+        return None;
+    }
+    let told = "The sandbox of the command reported a problem, and the command has probably not run. Only an operator can change that.";
+    let (class, tool_code) = (FailureClass::Unavailable, Some("not_started".into()));
+    Some(ToolError { class, tool_code, detail: Some(said), ..ToolError::new(told) })
+}
+
+/// The beginning of what bubblewrap says.
+const BUBBLEWRAP_SAYS: &str = "bwrap: ";
 
 #[derive(Debug, thiserror::Error)]
 enum EntryError {

@@ -91,7 +91,14 @@ fn an_empty_file_declares_nothing() {
 fn problems_as_people_see_them() {
     let cases = [
         ("[tool.t]\n".into(), "top-level key"),
-        ("[mcp.x]\n".into(), "top-level key of a later version"),
+        ("[mcp.x]\n".into(), "MCP server that is nowhere"),
+        ("[mcp.x]\nurl = \"http://a.example/\"\n".into(), "MCP server without encryption"),
+        ("[mcp.x]\ncommand = [\"a\"]\nheaders = { A = \"b\" }\n".into(), "headers of a command"),
+        ("[mcp.x]\ncommand = [\"a\"]\nclas = \"read\"\n".into(), "key of an MCP server"),
+        (
+            "[mcp.x]\ncommand = [\"a\"]\n[mcp.x.tools.t]\napproval = \"maybe\"\n".into(),
+            "approval of an MCP tool",
+        ),
         ("[limits]\nproblems_mx = 3\n".into(), "limit"),
         ("[limits]\nproblems_max = -1\n".into(), "negative limit"),
         ("[limits]\nproblems_max = \"many\"\n".into(), "limit that is no number"),

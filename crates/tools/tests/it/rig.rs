@@ -31,6 +31,7 @@ pub fn words(words: &[&str]) -> Invocation {
         env: Vec::new(),
         cwd: std::env::temp_dir(),
         stdin: Vec::new(),
+        stdin_file: None,
     }
 }
 

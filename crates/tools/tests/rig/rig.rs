@@ -28,7 +28,15 @@ fn main() -> ExitCode {
 /// Runs a command as the runtime would, and passes its output on.
 fn own(call: String, words: Vec<std::ffi::OsString>) -> Result<(), Box<dyn std::error::Error>> {
     let cwd = std::env::current_dir()?;
-    let invocation = Invocation { call, words, program_file: None, env: Vec::new(), cwd, stdin: Vec::new() };
+    let invocation = Invocation {
+        call,
+        words,
+        program_file: None,
+        env: Vec::new(),
+        cwd,
+        stdin: Vec::new(),
+        stdin_file: None,
+    };
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let mut running = spawn(&Launcher::this_binary()?, invocation, Tail::new(4096)).await?;
         while let Some(piece) = running.next().await? {

@@ -2,11 +2,13 @@
 //! Every call writes five of them, so they are not converted first.
 
 use minicbor::Encode;
+use std::sync::Arc;
 
 /// The kinds of CBOR items that fields are made of.
 const NUMBER: u8 = 0 << 5;
 const BYTES: u8 = 2 << 5;
 const TEXT: u8 = 3 << 5;
+const LIST: u8 = 4 << 5;
 const MAP: u8 = 5 << 5;
 const FALSE: u8 = 0xf4;
 const TRUE: u8 = 0xf5;
@@ -51,6 +53,17 @@ impl<'a> Fields<'a> {
         self.key(key);
         self.head(BYTES, value.len() as u64);
         self.bytes.extend_from_slice(value);
+        self
+    }
+
+    /// A list of texts.
+    pub(super) fn texts(mut self, key: u8, values: &[Arc<str>]) -> Fields<'a> {
+        self.key(key);
+        self.head(LIST, values.len() as u64);
+        for value in values {
+            self.head(TEXT, value.len() as u64);
+            self.bytes.extend_from_slice(value.as_bytes());
+        }
         self
     }
 
@@ -126,6 +139,8 @@ mod tests {
         bytes: &'a [u8],
         #[n(4)]
         none: Option<i64>,
+        #[n(5)]
+        texts: Vec<&'a str>,
         #[n(23)]
         some: Option<i64>,
     }
@@ -143,13 +158,16 @@ mod tests {
                 text,
                 bytes: text.as_bytes(),
                 none: None,
+                texts: vec![text; end % 30],
                 some: Some(-7),
             };
             let mut expected = vec![9];
             minicbor::encode(&same, &mut expected).unwrap();
             let mut written = vec![9];
             let fields = Fields::begin(&mut written).number(0, number).truth(1, same.truth).text(2, text);
-            fields.bytes(3, text.as_bytes()).maybe(4, same.none).maybe(23, same.some).end();
+            let texts: Vec<Arc<str>> = same.texts.iter().map(|text| Arc::from(*text)).collect();
+            let fields = fields.bytes(3, text.as_bytes()).maybe(4, same.none).texts(5, &texts);
+            fields.maybe(23, same.some).end();
             assert!(written == expected, "{number} and {end} bytes");
         }
     }

@@ -5,7 +5,9 @@ use super::outcome::{ExtraFields, FailureFields, KeptFields};
 use super::{FieldProblem, encode, known, text, wrong};
 use crate::call::{Kind, Resumed, Suspended, Then};
 use crate::ids::{AttemptNo, CallId};
-use crate::operation::{Completion, Did, EventNumber, Operation, Question, StepResult, Triggered, Until};
+use crate::operation::{
+    Completion, Did, EventNumber, Handover, Operation, Question, StepResult, Triggered, Until,
+};
 use crate::time::Timestamp;
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
@@ -58,6 +60,15 @@ struct OperationFields<'a> {
     /// Whether the answer says that it took too long; absent: not.
     #[n(19)]
     timed_out: Option<bool>,
+    /// The toolbox that has the attempt.
+    #[b(20)]
+    toolbox: Option<&'a str>,
+    /// The attempt that it has.
+    #[n(21)]
+    attempt: Option<u32>,
+    /// The hash of its token.
+    #[b(22)]
+    token: Option<&'a str>,
 }
 
 #[derive(Encode, Decode)]
@@ -121,6 +132,9 @@ pub(super) fn write(operation: &Operation, bytes: &mut Vec<u8>) {
             OperationFields { wake_at, length_us, schema: question.schema.as_deref(), ..named }
         }
         Did::Completed(Completion::Cancelled) => OperationFields { cancelled: Some(true), ..named },
+        Did::Handed(Handover { attempt, toolbox, token }) => {
+            OperationFields { toolbox: Some(toolbox), attempt: Some(attempt.0), token: Some(token), ..named }
+        }
         Did::SleepEnded | Did::KeyTaken | Did::TimedOut => named,
         Did::Signalled { .. } | Did::Spawned { .. } | Did::ChildOpened { .. } | Did::Said { .. } => named,
     };
@@ -138,7 +152,7 @@ pub(super) fn payload(operation: &Operation) -> &[u8] {
         Did::Spawned { asked: told } | Did::ChildOpened { asked: told } | Did::Said { message: told } => {
             told.as_bytes()
         }
-        Did::PairWritten { .. } | Did::SignalAwaited(_) | Did::Attached { .. } => &[],
+        Did::PairWritten { .. } | Did::SignalAwaited(_) | Did::Attached { .. } | Did::Handed(_) => &[],
         Did::StepStarted { .. }
         | Did::StepEnded { .. }
         | Did::SleepBegan(_)
@@ -207,6 +221,13 @@ pub(super) fn read(kind: Kind, fields: &[u8], payload: &[u8]) -> Result<Operatio
         Kind::Spawned => Did::Spawned { asked: text(payload)? },
         Kind::ChildOpened => Did::ChildOpened { asked: text(payload)? },
         Kind::Said => Did::Said { message: text(payload)? },
+        Kind::Handed => match (fields.attempt, fields.toolbox, fields.token) {
+            (Some(attempt), Some(toolbox), Some(token)) => {
+                let (attempt, toolbox) = (AttemptNo(attempt), toolbox.into());
+                Did::Handed(Handover { attempt, toolbox, token: token.into() })
+            }
+            _ => return Err(wrong("a handover lacks its attempt, its toolbox or its token")),
+        },
         Kind::SignalAwaited => Did::SignalAwaited(until()?),
         Kind::Signalled => Did::Signalled { payload: text(payload)? },
         Kind::Asked => {

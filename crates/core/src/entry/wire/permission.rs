@@ -1,15 +1,16 @@
 //! Stored form of the facts about permission.
 
 use super::attempt::{ParkedFields, read_parked};
+use super::fields::Fields;
 use super::{FieldProblem, digest, wrong};
 use crate::call::{ApprovalAnswer, ApprovalAnswered, ApprovalAsked, Fact, JudgedCall, Withheld};
 use crate::ids::AttemptNo;
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
 
-#[derive(Encode, Decode)]
+#[derive(Decode)]
 #[cbor(map)]
-pub(super) struct JudgedFields {
+struct JudgedFields {
     #[n(0)]
     allowed: bool,
     #[n(1)]
@@ -20,21 +21,16 @@ pub(super) struct JudgedFields {
     reason: Option<String>,
 }
 
-impl From<&JudgedCall> for JudgedFields {
-    fn from(judged: &JudgedCall) -> JudgedFields {
-        JudgedFields {
-            allowed: judged.allowed,
-            policy: judged.policy,
-            by: written(&judged.by),
-            reason: judged.reason.as_deref().map(str::to_string),
-        }
-    }
+/// Appends the fields of a judgement: [`JudgedFields`]. Every call that a rule allows writes them.
+pub(super) fn write_judged(judged: &JudgedCall, bytes: &mut Vec<u8>) {
+    let fields = Fields::begin(bytes).truth(0, judged.allowed).number(1, judged.policy).texts(2, &judged.by);
+    fields.maybe(3, judged.reason.as_deref()).end();
 }
 
 pub(super) fn read_judged(fields: &[u8]) -> Result<Fact, FieldProblem> {
     let JudgedFields { allowed, policy, by, reason } = minicbor::decode(fields)?;
     let judged = JudgedCall { allowed, policy, by: read(by), reason: reason.map(Into::into) };
-    Ok(Fact::Judged(Box::new(judged)))
+    Ok(Fact::Judged(Arc::new(judged)))
 }
 
 #[derive(Encode, Decode)]

@@ -39,8 +39,8 @@ pub fn all() -> Vec<(&'static str, Entry)> {
     let by_grant = Opened { grant: Some(Box::new(GrantId([9; 16]))), ..asked_for() };
     vec![
         ("opened_by_grant", call(Fact::Opened(by_grant))),
-        ("judged_allowed", call(Fact::Judged(Box::new(judged(true))))),
-        ("judged_denied", call(Fact::Judged(Box::new(judged(false))))),
+        ("judged_allowed", call(Fact::Judged(Arc::new(judged(true))))),
+        ("judged_denied", call(Fact::Judged(Arc::new(judged(false))))),
         ("approval_asked", call(Fact::ApprovalAsked(Box::new(plain)))),
         ("approval_asked_strictly", call(Fact::ApprovalAsked(Box::new(asked)))),
         ("approved", answered(approved(None), Some("ann"), Some("m1"))),

@@ -292,6 +292,20 @@ declare! {
     webhook_give_up_ms = 86_400_000;
     /// How often counts of deliveries are recorded, and how soon other workers know a new webhook, in milliseconds.
     webhook_known_ms = 1_000;
+    /// Toolboxes there are.
+    toolboxes_max = 256;
+    /// Tools of one toolbox.
+    toolbox_tools_max = 256;
+    /// The manifest of a toolbox, in bytes.
+    toolbox_manifest_bytes_max = 4_194_304;
+    /// Attempts that a process takes at once.
+    toolbox_take_max = 256;
+    /// Attempts that one request of a process reports about.
+    toolbox_reports_max = 1_024;
+    /// How long a process of a toolbox may be silent, in milliseconds: then it has lost its attempts, and their classes decide.
+    toolbox_silence_ms = 10_000;
+    /// How long a request of a process waits for work or news, in milliseconds: less than the silence, so that its next one is in time.
+    toolbox_wait_ms_max = 5_000;
     /// Schedules of a session that are enabled: each starts calls that nobody waits for.
     schedules_enabled_max = 5;
     /// Schedules of a session, enabled or not.
@@ -323,6 +337,28 @@ declare! {
     event_look_ms = 1_000;
     /// A stream of events that is silent for so long, in milliseconds, says that it is still there.
     event_keepalive_ms = 15_000;
+    /// How long the answer to an MCP call without a progress token is held, in milliseconds: some clients give up after 5 s.
+    mcp_hold_ms = 4_000;
+    /// How long the answer to an MCP call with a progress token is held, in milliseconds: most clients wait for a minute.
+    mcp_progress_hold_ms = 45_000;
+    /// How often progress is reported while an answer is held, in milliseconds: clients that hear nothing give up.
+    mcp_progress_ms = 10_000;
+    /// How often an MCP client is asked to repeat a call that is not over: clients themselves stop after 10 rounds.
+    mcp_rounds_max = 8;
+    /// How long after its end an MCP call whose answer was not delivered is joined by an identical one, in milliseconds.
+    mcp_join_ms = 600_000;
+    /// How often MCP clients are told to look at a task, in milliseconds.
+    mcp_poll_ms = 1_000;
+    /// The tools on one page of an MCP list.
+    mcp_tools_page = 500;
+    /// How long an MCP server may take to be connected to and to list its tools, in milliseconds.
+    mcp_connect_ms = 10_000;
+    /// A message of an MCP server lies in memory while it is read. One that sends more is ended.
+    mcp_message_bytes_max = 32 << 20;
+    /// The tools of one MCP server; more of them are left out.
+    mcp_server_tools_max = 1_000;
+    /// The definition of a tool of an MCP server: a person has to read it.
+    mcp_definition_bytes_max = 64 << 10;
     /// An event carries so much of arguments, results and messages; the call has the whole.
     event_text_bytes_max = 4 << 10;
     /// Messages for a session that its owner reads at once.

@@ -3,14 +3,16 @@
 use crate::api::error::SessionError;
 use crate::features::policy::load;
 use crate::features::state;
+use crate::path::stage::prepare;
 use crate::session::inner::Runtime;
 use crate::session::policy::PolicyState;
 use crate::tools::place::BatchPlace;
-use crate::tools::registry::{NoSuchTool, ToolLookup};
+use crate::tools::registry::{NoSuchTool, Registered, ToolLookup};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
+use windlass_args::arguments::{Arguments, Given};
 use windlass_core::policy::{CallFacts, Exposure, Judgement, RuleReport, Ruling};
 
 /// A call to be judged without being made.
@@ -96,23 +98,64 @@ pub enum CheckError {
     Session(#[from] SessionError),
 }
 
+/// A call that nobody makes, checked.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct CallCheck {
+    /// Whether the arguments fit the tool, as they are or after repairs.
+    pub valid: bool,
+    /// The mistakes in the arguments, one line for each, as the model would be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// The repairs that make the arguments fit.
+    pub repairs: Vec<String>,
+    /// The arguments that would run; absent if they do not fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub args: Option<Value>,
+    /// The ruling of the policy on those arguments; absent if they do not fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyCheck>,
+}
+
 impl Runtime {
+    /// Checks a call without making it: whether its arguments fit the tool, which repairs would be made, and what the policy says.
+    /// References to secrets are checked as the texts that they are.
+    pub async fn check_call(&self, question: PolicyQuestion) -> Result<CallCheck, CheckError> {
+        let tool = self.tool_to_check(&question).await?;
+        let given = Arguments { given: Given::Json, text: question.args.to_string().into() };
+        match prepare::would_fit(&tool, &given, &self.0.limits) {
+            Err(failure) => {
+                let problem = Some(failure.message);
+                Ok(CallCheck { valid: false, problem, repairs: Vec::new(), args: None, policy: None })
+            }
+            Ok((args, repairs)) => {
+                let policy = self.check_policy(&PolicyQuestion { args: args.clone(), ..question }).await?;
+                let repairs = repairs.iter().map(ToString::to_string).collect();
+                let (args, policy) = (Some(args), Some(policy));
+                Ok(CallCheck { valid: true, problem: None, repairs, args, policy })
+            }
+        }
+    }
+
+    async fn tool_to_check(&self, question: &PolicyQuestion) -> Result<Arc<Registered>, CheckError> {
+        let session: Arc<str> = question.session.as_deref().unwrap_or_default().into();
+        let place = BatchPlace::new(session, "".into(), None);
+        match self.0.registry.look_up(&place, &question.tool).await {
+            ToolLookup::Tool(tool) => Ok(tool),
+            ToolLookup::Missing { nearest } => {
+                Err(NoSuchTool { name: question.tool.clone(), nearest }.into())
+            }
+            ToolLookup::Unavailable(error) => {
+                let (tool, reason) = (question.tool.clone(), error.message);
+                Err(CheckError::Unavailable { tool, reason })
+            }
+        }
+    }
+
     /// The policy's ruling on a call that is not made, with every rule explained. A session that does not exist yet has no labels.
     pub async fn check_policy(&self, question: &PolicyQuestion) -> Result<PolicyCheck, CheckError> {
         let rt = &self.0;
         load(rt).await?;
-        let session: Arc<str> = question.session.as_deref().unwrap_or_default().into();
-        let place = BatchPlace::new(session, "".into(), None);
-        let tool = match rt.registry.look_up(&place, &question.tool).await {
-            ToolLookup::Tool(tool) => tool,
-            ToolLookup::Missing { nearest } => {
-                return Err(NoSuchTool { name: question.tool.clone(), nearest }.into());
-            }
-            ToolLookup::Unavailable(error) => {
-                let (tool, reason) = (question.tool.clone(), error.message);
-                return Err(CheckError::Unavailable { tool, reason });
-            }
-        };
+        let tool = self.tool_to_check(question).await?;
         let (owner, labels) = match &question.session {
             Some(session) => state::principal_and_labels(&*rt.store, session).await?,
             None => (None, Default::default()),
@@ -128,8 +171,8 @@ impl Runtime {
         let current = rt.current_policy();
         let (judgement, rules) = match &current.state {
             PolicyState::Sound(policy) => {
-                let rules = tool.policy_rules(current.version, policy);
-                (policy.judge(&rules, &call), policy.explain(&tool.facts(), &call))
+                let judgement = tool.policy_rules(current.version, policy).rules.judge(&call);
+                (judgement, policy.explain(&tool.facts(), &call))
             }
             PolicyState::Broken(reason) => (broken(reason), Vec::new()),
         };

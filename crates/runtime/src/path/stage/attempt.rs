@@ -1,7 +1,11 @@
 //! Run the tool once: commit the intent, run, note the end.
 
 mod begin;
+mod frame;
+pub(crate) mod handing;
 mod waits;
+
+pub(crate) use frame::{AttemptFrame, context};
 
 use crate::api::error::{Lost, SessionError, chain};
 use crate::api::output::{Output, ToolError};
@@ -13,20 +17,17 @@ use crate::path::nested;
 use crate::path::stage::result;
 use crate::path::stage::settle;
 use crate::session::arguments;
-use crate::session::artifacts::Artifacts;
 use crate::session::batch::AttemptRun;
-use crate::session::cx::Cx;
 use crate::session::gate::Gate;
 use crate::session::held::{Acceptance, Held};
 use crate::session::log::{AttemptLog, Stream};
 use crate::session::patience;
-use crate::session::permission::ApprovedContent;
 use crate::session::signal::{AttemptSignal, Began};
 use crate::session::still;
 use crate::session::turns::Turns;
 use crate::session::vault::scrub_error;
 use crate::tools::registry::{Registered, ToolLookup};
-use begin::{begin_clock, may_begin, withhold};
+use begin::{begin_clock, may_begin, too_many_stuck, withhold};
 use serde_json::Value;
 use std::future::Future;
 use std::pin::pin;
@@ -38,8 +39,6 @@ use windlass_core::call::{
     Abort, Accepted, Begins, CancelAsked, Cause, Fact, LatestEnd, Reason, Returned, Start, Stopped,
     ToolSearch,
 };
-use windlass_core::code::Code;
-use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::ids::AttemptNo;
 use windlass_core::tool::EffectClass;
 
@@ -64,6 +63,7 @@ pub(crate) async fn pin(held: &mut Held) -> Result<Pinned, Lost> {
         Some(tool) if held.seen_generation == generation => tool.clone(),
         _ => match grants::find_tool(held).await {
             ToolLookup::Tool(tool) => tool,
+            ToolLookup::Missing { .. } if grants::is_for_another(held).await => return Ok(Pinned::Again),
             // A provider that fails now may give it later.
             ToolLookup::Missing { .. } | ToolLookup::Unavailable(_) => {
                 return Ok(missing(held, Reason::NoSuchTool));
@@ -72,6 +72,9 @@ pub(crate) async fn pin(held: &mut Held) -> Result<Pinned, Lost> {
     };
     if tool.is_paused() {
         return Ok(missing(held, Reason::ToolPaused));
+    }
+    if tool.link.as_ref().is_some_and(|link| link.is_away(held.on.rt.clock.elapsed_us())) {
+        return Ok(missing(held, Reason::NoWorker));
     }
     if held.call.pin.is_some_and(|pin| pin.contract == tool.contract) {
         held.seen_generation = generation;
@@ -118,15 +121,15 @@ pub(crate) async fn run(
     let (Start { attempt, intent, begins }, due_at) = (start, held.call.decision_time(&held.moment()));
     // What it waits for next is another wait.
     held.past.clock.parked_us = None;
-    held.note(start.fact(held.on.rt.policy.recorded()))?;
-    let mut is_recorded = false;
-    if held.must_record(intent) {
+    let handed = handing::note_start(held, tool, start)?;
+    let mut is_recorded = begins == Begins::Continued;
+    if !is_recorded && (handed.is_some() || held.must_record(intent)) {
         // Boxed, as all that is rare here, so that those that return at once need no room for it.
         Box::pin(held.commit()).await?;
         (began_us, is_recorded) = (None, true);
     }
-    // The policy may have changed while the start became durable.
-    if is_recorded && begins != Begins::Resumed && !held.is_permitted(tool) {
+    // The policy may have changed while the start became durable, or the grant been revoked.
+    if is_recorded && !begins.is_under_way() && !(held.is_permitted(tool) && grants::still_stands(held)) {
         return withhold(held, attempt);
     }
     let approved = held.permit.use_approval();
@@ -134,7 +137,8 @@ pub(crate) async fn run(
     let began_us = begin_clock(held, began_us);
     let began = Began { attempt, at_us: began_us, is_recorded };
     moment!("at.start");
-    let frame = AttemptFrame { approved, ..AttemptFrame::new(held, began, begins == Begins::Redriven) };
+    let frame =
+        AttemptFrame { approved, handed, ..AttemptFrame::new(held, began, begins == Begins::Redriven) };
     let signal = frame.signal.clone();
     if tool.spec.flags.background {
         Box::pin(keep_log(held, &signal, attempt)).await?;
@@ -148,13 +152,7 @@ pub(crate) async fn run(
     let ended_us = rt.clock.elapsed_us();
     let ended = EndedAttempt { attempt, ran_us: ended_us.saturating_sub(began_us) };
     let left = signal.book.take_back(held);
-    held.look_at_clocks_after(ended_us);
-    if held.call.task.is_some() {
-        held.carry(signal.log_rows(held.id, rt.clock.now()));
-    }
-    // All its clocks stood still then.
-    held.past.clock.since_us = held.past.clock.since_us.saturating_add(signal.book.excused_us(ended_us));
-    Turns::ran(held, ended_us);
+    after_run(held, &signal, ended_us);
     moment!("at.end");
     if held.has_called() && !matches!(watched, Watched::Waits) {
         // Boxed, so that those that call nothing need no room for it.
@@ -172,10 +170,26 @@ pub(crate) async fn run(
         Watched::Ran(ran) => returned(held, tool, ended, ran).await,
         Watched::Stopped(stop) => Fact::Stopped(stopped(held, tool, ended, stop, left.unsettled)?),
     };
+    if signal.is_taken_back() {
+        return handing::take_back(held, attempt);
+    }
     held.spare.signal = Some(signal);
     // Who asked for the stop stands before it in the story.
     held.hear()?;
     held.note(fact)
+}
+
+/// Brings the clocks, the log and the turn of the call to the end of its attempt.
+#[inline]
+fn after_run(held: &mut Held, signal: &AttemptSignal, ended_us: u64) {
+    held.look_at_clocks_after(ended_us);
+    if held.call.task.is_some() {
+        let rows = signal.log_rows(held.id, held.on.rt.clock.now());
+        held.carry(rows);
+    }
+    // All its clocks stood still then.
+    held.past.clock.since_us = held.past.clock.since_us.saturating_add(signal.book.excused_us(ended_us));
+    Turns::ran(held, ended_us);
 }
 
 /// Logs the end of an attempt's output, which was held back because a secret might have begun there.
@@ -305,37 +319,6 @@ struct AttemptStop {
     may_have_acted: bool,
     stuck: bool,
     output: Option<String>,
-}
-
-/// The parameters of one attempt.
-pub(crate) struct AttemptFrame {
-    pub(crate) attempt: AttemptNo,
-    pub(crate) redrive: bool,
-    /// When it began, by the clock that never jumps.
-    pub(crate) began_us: u64,
-    pub(crate) signal: Arc<AttemptSignal>,
-    /// The tool's hold on the content that a person approved for it.
-    pub(crate) approved: Option<ApprovedContent>,
-}
-
-impl AttemptFrame {
-    fn new(held: &mut Held, began: Began, redrive: bool) -> AttemptFrame {
-        let may_detach = may_detach(held);
-        let signal = AttemptSignal::anew(held.spare.signal.take(), began, may_detach);
-        AttemptFrame { attempt: began.attempt, redrive, began_us: began.at_us, signal, approved: None }
-    }
-}
-
-/// Whether the call, or one around it, may become a task while an attempt runs.
-fn may_detach(held: &Held) -> bool {
-    match held.on.batch.head.parent {
-        Some(parent) => {
-            let around = held.on.session.find_no(parent.call.batch);
-            let signal = around.and_then(|batch| batch.signal_of(parent.call.ordinal));
-            signal.is_some_and(|signal| signal.may_detach)
-        }
-        None => held.call.task.is_none() && held.tool.as_ref().is_some_and(|tool| tool.spec.flags.background),
-    }
 }
 
 /// Runs the tool where its flags say, and stops it when its time is up or somebody asked for that.
@@ -550,49 +533,11 @@ fn rules_now(held: &Held, is_task: bool) -> Rules {
 fn runs<'a>(held: &'a Held, signal: &Arc<AttemptSignal>) -> AttemptRun<'a> {
     let runs = held.on.batch.runs(held.id.ordinal, signal);
     let feed = held.on.session.lane.feed();
+    feed.changed();
     if feed.is_followed()
         && let Some(running) = signal.unrecorded(&*held.on.rt.clock)
     {
         feed.running(held.id, running);
     }
     runs
-}
-
-pub(crate) fn context(held: &Held, frame: AttemptFrame) -> Cx {
-    let rules = held.own_rules();
-    let answer = held.answer_limits();
-    Cx {
-        call: held.id,
-        id: held.call.opened.id.clone(),
-        attempt: frame.attempt,
-        attempts_max: rules.attempts,
-        redrive: frame.redrive,
-        batch: held.on.batch.clone(),
-        artifacts: Artifacts::new(held.on.session.lane.clone()),
-        wheel: held.on.rt.wheel.clone(),
-        hold: Arc::downgrade(&held.on),
-        made: held.call.made.clone(),
-        approved: frame.approved,
-        kinds: held.tool.as_ref().and_then(|tool| tool.kinds.clone()),
-        is_put_aside: held.call.class() == Some(EffectClass::Stepped),
-        inline_end: held.latest_end(frame.began_us, &rules),
-        answer_bytes_max: answer.answer_bytes_max,
-        answer_lines_max: answer.answer_lines_max,
-        task_end: held.latest_end(frame.began_us, &rules.for_task()),
-        grace_ms: rules.grace_ms,
-        signal: frame.signal,
-    }
-}
-
-fn too_many_stuck(tool: &Registered) -> Failure {
-    let message = format!(
-        "The tool {:?} does not stop when it is told to, and too many of its calls still hang. Do without it.",
-        tool.spec.name
-    );
-    Failure {
-        class: FailureClass::ResourceLimit,
-        source: Source::Runtime,
-        did_not_happen: true,
-        ..Failure::invalid_request(Code::ToolStuck, message)
-    }
 }

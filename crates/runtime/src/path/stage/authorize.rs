@@ -18,6 +18,7 @@ use crate::session::permission::{
 };
 use crate::session::policy::CurrentPolicy;
 use crate::session::turns::Turns;
+use crate::tools::policy::PolicyRuling;
 use crate::tools::registry::Registered;
 use crate::tools::tool::{BoundContent, PrepareCx};
 use serde_json::Value;
@@ -67,8 +68,12 @@ async fn judge(held: &mut Held, tool: &Arc<Registered>) -> Result<(), Lost> {
         Ok(PolicyFinding::Allowed(judged, approved)) => {
             // One that waited for an approval goes on because of this.
             let waits = matches!(held.call.state, State::AwaitingApproval { .. });
-            if waits || (!judged.by.is_empty() && !is_known(held, &judged)) {
-                held.note(Fact::Judged(Box::new(judged)))?;
+            match judged {
+                Some(judged) if waits || (!judged.by.is_empty() && !is_known(held, &judged)) => {
+                    held.note(Fact::Judged(judged))?;
+                }
+                None if waits => held.note(Fact::Judged(Arc::new(policy.allowed_by_none())))?,
+                Some(_) | None => {}
             }
             held.permit = HeldPermit::judged(Permit::Granted, stamp).approving(approved);
             if waits {
@@ -79,7 +84,7 @@ async fn judge(held: &mut Held, tool: &Arc<Registered>) -> Result<(), Lost> {
         }
         Ok(PolicyFinding::Denied(judged)) => {
             background::refuse_start(held)?;
-            held.note(Fact::Judged(Box::new(judged)))?;
+            held.note(Fact::Judged(Arc::new(judged)))?;
             held.permit = HeldPermit::judged(Permit::Denied, stamp);
             Ok(())
         }
@@ -103,8 +108,8 @@ fn go_on_waiting(held: &mut Held) {
 
 /// The finding of the policy about a call.
 enum PolicyFinding {
-    /// It may run, maybe because a person approved exactly this start.
-    Allowed(JudgedCall, Option<Box<ApprovedStart>>),
+    /// It may run: for the record by what, maybe because a person approved exactly this start.
+    Allowed(Option<Arc<JudgedCall>>, Option<Box<ApprovedStart>>),
     Denied(JudgedCall),
     Asks(Box<PendingAsk>),
 }
@@ -149,24 +154,20 @@ async fn find(
         Unjudged::Refused(Box::new(result::internal(held, Code::Internal, what)))
     };
     let known = session.slots.of::<SessionPermission>();
-    let labels = session.labels(&held.on.rt, &known).await.map_err(unread)?;
-    let exposure = session.exposure_now(&held.on.rt, &known).await.map_err(unread)?;
+    let (labels, exposure) = session.judged_by(&held.on.rt, &known).await.map_err(unread)?;
     let place = held.place();
     let principal = place.principal();
     let tool_asks = tool.asks_about(args);
     let call = CallFacts { principal, labels, turn: place.turn(), args, exposure, tool_asks };
-    let judgement = policy.judge(tool, &call);
-    let judged = |allowed: bool| JudgedCall {
-        allowed,
-        policy: policy.version,
-        by: judgement.by.iter().map(|by| by.to_string().into()).collect(),
-        reason: judgement.reason.as_deref().map(Into::into),
+    let judgement = match policy.judge(tool, &call) {
+        PolicyRuling::Allows(judged) => return Ok(PolicyFinding::Allowed(judged, None)),
+        PolicyRuling::Objects(judgement) if judgement.ruling == Ruling::Deny => {
+            return Ok(PolicyFinding::Denied(policy.judged(&judgement, false)));
+        }
+        PolicyRuling::Objects(judgement) => judgement,
     };
-    match judgement.ruling {
-        Ruling::Allow => return Ok(PolicyFinding::Allowed(judged(true), None)),
-        Ruling::Deny => return Ok(PolicyFinding::Denied(judged(false))),
-        Ruling::Ask => {}
-    }
+    // Where an ask is answered already, the record says by what in place of the rules that ask.
+    let answered = |by: Vec<Arc<str>>| Some(Arc::new(JudgedCall { by, ..policy.judged(&judgement, true) }));
     let bound = bound(held, tool, args).await.map_err(Unjudged::Refused)?;
     let frame = frame(held, tool, &judgement, &bound);
     let digest = digest(held, &frame, args, &bound);
@@ -174,9 +175,8 @@ async fn find(
         && held.call.approved_by().is_some_and(|by| Some(&**by) == principal)
         && !windlass_core::mutant::breaks("two-eyes");
     if held.call.covers(&digest, &frame) && !is_own {
-        let by = Vec::new();
         let approved = ApprovedStart { tool: tool.clone(), content: bound.held };
-        return Ok(PolicyFinding::Allowed(JudgedCall { by, ..judged(true) }, Some(Box::new(approved))));
+        return Ok(PolicyFinding::Allowed(answered(Vec::new()), Some(Box::new(approved))));
     }
     // A remembered answer is about calls of the session's own tools.
     let by_session = held.call.opened.grant.is_none();
@@ -185,7 +185,7 @@ async fn find(
     let remembered = session.remembered_stamp();
     if by_session && let Some(id) = session.remembered_for(&held.on.rt, &asked).await.map_err(unread)? {
         let by = vec![format!("remembered {id}").into()];
-        return Ok(PolicyFinding::Allowed(JudgedCall { by, ..judged(true) }, None));
+        return Ok(PolicyFinding::Allowed(answered(by), None));
     }
     Ok(PolicyFinding::Asks(Box::new(PendingAsk {
         digest,
@@ -198,7 +198,7 @@ async fn find(
 
 /// Whether the record says so already.
 fn is_known(held: &Held, judged: &JudgedCall) -> bool {
-    held.call.permission.as_deref().and_then(|known| known.judged.as_ref()) == Some(judged)
+    held.call.permission.as_deref().and_then(|known| known.judged.as_deref()) == Some(judged)
 }
 
 /// The digest of everything that an approval of the call covers. It is keyed, so that nobody can guess arguments by it.

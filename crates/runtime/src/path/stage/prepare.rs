@@ -343,7 +343,26 @@ fn fitted(held: &mut Held, tool: &Registered) -> Fitted {
         return fitted;
     }
     let submitted = submitted(held);
-    let limits = held.on.rt.limits.args();
+    made_to_fit(tool, &held.call.opened.args, submitted, held.on.rt.limits.args())
+}
+
+/// Arguments that nobody has submitted, as they would run.
+pub(crate) fn would_fit(
+    tool: &Registered,
+    given: &Arguments,
+    limits: &EnforcedLimits,
+) -> Result<(Value, Vec<Repair>), Box<Failure>> {
+    let parsed = given.parse(limits.args()).and_then(|value| measured(value, limits)).map_err(unfit);
+    made_to_fit(tool, given, parsed, limits.args()).map(|(parsed, repairs)| (parsed.value, repairs))
+}
+
+/// Arguments as they fit the tool: as they were parsed, or repaired from what was given.
+fn made_to_fit(
+    tool: &Registered,
+    given: &Arguments,
+    submitted: Result<Parsed, Box<Failure>>,
+    limits: &ArgLimits,
+) -> Fitted {
     let wanted = contract(tool, limits);
     if let Ok(parsed) = &submitted
         && repair::fits(&parsed.value, parsed.size, &wanted)
@@ -351,7 +370,7 @@ fn fitted(held: &mut Held, tool: &Registered) -> Fitted {
         return submitted.map(|parsed| (parsed, Vec::new()));
     }
     if limits.repairs_max > 0
-        && let Some(Fit { value, size, repairs }) = repair::repaired(&held.call.opened.args, &wanted)
+        && let Some(Fit { value, size, repairs }) = repair::repaired(given, &wanted)
     {
         return Ok((Parsed { value, size }, repairs));
     }

@@ -57,7 +57,14 @@ pub(crate) async fn ask(
         None => arguments::parse(held).map_err(|failure| failure.message)?.value,
     };
     let signal = Arc::new(AttemptSignal::new(Began { attempt, at_us: now_us, is_recorded: true }));
-    let frame = attempt::AttemptFrame { attempt, redrive: true, began_us: now_us, signal, approved: None };
+    let frame = attempt::AttemptFrame {
+        attempt,
+        redrive: true,
+        began_us: now_us,
+        signal,
+        approved: None,
+        handed: None,
+    };
     let cx = attempt::context(held, frame);
     let asked = caught(|| reconciler.reconcile(args, &cx))?;
     let answer = tokio::select! {

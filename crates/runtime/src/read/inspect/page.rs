@@ -44,6 +44,81 @@ pub struct CallsPage {
     pub unreadable: Vec<(String, String)>,
 }
 
+/// A batch as it is recorded.
+pub struct ListedBatch {
+    /// The session's name.
+    pub session: String,
+    /// The batch's key.
+    pub key: String,
+    /// Its calls, in their order; at least one.
+    pub calls: Vec<RecordedCall>,
+}
+
+/// A page of batches.
+#[derive(Default)]
+pub struct BatchesPage {
+    /// The batches, newest first.
+    pub batches: Vec<ListedBatch>,
+    /// The cursor of the next page: after the batch of this call. `None`: there is no more.
+    pub next: Option<Handle>,
+    /// Sessions whose batches are not shown, and why.
+    pub unreadable: Vec<(String, String)>,
+}
+
+/// The latest batches of these sessions, newest first, without those that calls made. `after`: a call of the last batch of the
+/// page before.
+pub async fn batches(
+    store: &Arc<dyn Store>,
+    sessions: &[SessionRow],
+    after: Option<Handle>,
+    limit: usize,
+) -> Result<BatchesPage, SessionError> {
+    let after = match after {
+        Some(handle) => Some(place(store, handle).await?),
+        None => None,
+    };
+    let (mut page, mut seen) = (BatchesPage::default(), 0);
+    // Of the sessions that cannot be read.
+    let mut left_out = CallsPage::default();
+    let mut walks = Vec::new();
+    for session in sessions {
+        let mut walk = BatchWalk::new(store, session);
+        match walk.skip(after.map(|(_, place)| place)).await {
+            Ok(()) => walks.push(walk),
+            Err(error) => left_out.leave_out(session, error)?,
+        }
+    }
+    while let Some(newest) = newest(&walks) {
+        if page.batches.len() >= limit || seen >= BATCHES_MAX {
+            page.unreadable = left_out.unreadable;
+            return Ok(page);
+        }
+        seen += 1;
+        let walk = &mut walks[newest];
+        match walk.take().await {
+            Ok(calls) => page.add(calls, after.map(|(call, _)| call.batch)),
+            Err(error) => left_out.leave_out(walk.session, error)?,
+        }
+        if let Err(error) = walks[newest].advance().await {
+            left_out.leave_out(walks[newest].session, error)?;
+        }
+    }
+    (page.next, page.unreadable) = (None, left_out.unreadable);
+    Ok(page)
+}
+
+impl BatchesPage {
+    /// Adds a batch, unless a call made it or the page before ended with it.
+    fn add(&mut self, calls: Vec<RecordedCall>, after: Option<BatchNo>) {
+        let Some(first) = calls.first().filter(|first| Some(first.answer.id.batch) != after) else { return };
+        self.next = Some(first.answer.handle());
+        if first.answer.parent().is_none() {
+            let (session, key) = (first.session.clone(), first.batch_key.clone());
+            self.batches.push(ListedBatch { session, key, calls });
+        }
+    }
+}
+
 /// The latest calls of these sessions, newest batch first and in the order of their batch.
 pub async fn page(
     store: &Arc<dyn Store>,

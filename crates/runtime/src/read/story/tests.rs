@@ -11,7 +11,7 @@ use windlass_core::code::Code;
 use windlass_core::failure::Failure;
 use windlass_core::handle::Handle;
 use windlass_core::ids::{AttemptNo, BatchNo, CallId, Mark, Ordinal};
-use windlass_core::operation::{EventNumber, Question, Triggered, Until, signal_slot};
+use windlass_core::operation::{EventNumber, Handover, Question, Triggered, Until, signal_slot};
 use windlass_core::outcome::{KeptBytes, ModelAnswer, Success};
 use windlass_core::time::Timestamp;
 use windlass_core::tool::{Digest, EffectClass, Origin};
@@ -120,6 +120,7 @@ fn middles() -> Vec<Fact> {
         parked(Reason::ToolChanged),
         parked(Reason::NoSuchTool),
         parked(Reason::ToolPaused),
+        parked(Reason::NoWorker),
         parked(Reason::Sleep),
         parked(Reason::Completion),
         parked(Reason::Input),
@@ -138,7 +139,7 @@ fn permissions() -> Vec<Fact> {
     let names = || vec!["pay".into(), "the tool asks".into()];
     let judged = |allowed, reason: Option<&str>| {
         let reason = reason.map(Into::into);
-        Fact::Judged(Box::new(JudgedCall { allowed, policy: 3, by: names(), reason }))
+        Fact::Judged(Arc::new(JudgedCall { allowed, policy: 3, by: names(), reason }))
     };
     let asked = |four_eyes, allows_on_expiry| {
         let parked = Parked {
@@ -224,6 +225,7 @@ fn insides() -> Vec<Fact> {
         emitted(2),
         did(Did::Spawned { asked: r#"{"tool":"build"}"#.into() }),
         did(Did::ChildOpened { asked: r#"{"session":"inside.7"}"#.into() }),
+        did(Did::Handed(Handover { attempt: ATTEMPT, toolbox: "crm".into(), token: "5f0c".into() })),
         did(Did::Said { message: r#"{"text":"half done"}"#.into() }),
         did(Did::EventPlanned { event: "sold".into(), payload: r#"{"item":"a"}"#.into() }),
         did(Did::Awaited { what: r#"{"task":"c7"}"#.into(), until }),

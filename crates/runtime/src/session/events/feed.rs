@@ -4,6 +4,7 @@
 //! of commits and of reports of running calls, reads the new entries, and rings for all readers at once, at
 //! most every `event_frame_ms` or so: readers that keep up find their page made.
 
+use super::changed::ChangeMarks;
 use super::follow::{Event, EventSource, Follower, Page, Subject};
 use super::frames::{LastFrames, OUTPUT_BYTES_MAX, WORDS_MAX};
 use super::recent::{EntryRows, Recent};
@@ -38,6 +39,8 @@ pub(crate) struct Feeds {
     known: OrderedMutex<FeedNames, { LockRank::FeedNames as u8 }>,
     /// The number of followers.
     pub(crate) readers: AtomicU64,
+    /// The sessions that have changed, for those that follow all.
+    pub(crate) marks: Arc<ChangeMarks>,
 }
 
 #[derive(Default)]
@@ -61,7 +64,7 @@ impl Feeds {
             known.by_name.retain(|_, feed| feed.strong_count() > 0);
             known.sweep_at = SWEEP_MIN.max(2 * known.by_name.len());
         }
-        let feed = Arc::new(Feed::new(name.into()));
+        let feed = Arc::new(Feed::new(name.into(), self.marks.clone()));
         known.by_name.insert(feed.name.clone(), Arc::downgrade(&feed));
         feed
     }
@@ -70,6 +73,7 @@ impl Feeds {
     /// follows another.
     pub(crate) fn remove(&self, name: &str) {
         let feed = self.known.lock().by_name.remove(name);
+        self.marks.mark(&name.into());
         if let Some(feed) = feed.as_ref().and_then(Weak::upgrade) {
             feed.ring.send_modify(|ring| ring.over = true);
         }
@@ -102,6 +106,7 @@ pub(super) struct ReaderRing {
 /// The events of one session, for all its followers.
 pub(crate) struct Feed {
     name: Arc<str>,
+    marks: Arc<ChangeMarks>,
     /// The number of followers: read with every commit.
     readers: AtomicU32,
     /// Notifies the ringer.
@@ -155,7 +160,7 @@ impl FeedNews {
 }
 
 impl Feed {
-    fn new(name: Arc<str>) -> Feed {
+    fn new(name: Arc<str>, marks: Arc<ChangeMarks>) -> Feed {
         let (ring, _) = watch::channel(ReaderRing {
             head: EntryNo(0),
             words: 0,
@@ -165,6 +170,7 @@ impl Feed {
         });
         Feed {
             name,
+            marks,
             readers: AtomicU32::new(0),
             happened: Notify::new(),
             ring,
@@ -182,8 +188,14 @@ impl Feed {
         self.readers.load(Ordering::Relaxed) > 0
     }
 
+    /// Something of the session changed that is not recorded: calls were asked for, or one runs.
+    pub(crate) fn changed(&self) {
+        self.marks.mark(&self.name);
+    }
+
     /// Entries of the session became durable, numbered from this one on.
     pub(crate) fn committed(&self, session: SessionNo, first: EntryNo, written: Option<EntryRows>) {
+        self.changed();
         if !self.is_followed() {
             return;
         }
@@ -202,6 +214,7 @@ impl Feed {
 
     /// Reports that so many notices for the session's agent are durable.
     pub(crate) fn noticed(&self, notices: u64) {
+        self.changed();
         self.ring.send_modify(|ring| ring.notices += notices);
     }
 
@@ -231,6 +244,7 @@ impl Feed {
     }
 
     fn say(&self, call: CallId, add: impl FnOnce(&mut New)) {
+        self.changed();
         if !self.is_followed() {
             return;
         }

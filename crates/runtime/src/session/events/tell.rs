@@ -260,6 +260,7 @@ impl Outline {
                 self.add("bytes", kept.bytes);
             }
             Did::PairWritten { written, .. } => self.add("written", *written),
+            Did::Handed(handover) => self.add("toolbox", &*handover.toolbox),
             Did::StepStarted { .. }
             | Did::StepEnded { result: StepResult::Ok(_), .. }
             | Did::SleepEnded

@@ -6,7 +6,9 @@ use crate::api::locks::{LockRank, OrderedRwLock};
 use crate::api::output::ToolError;
 use crate::api::polling::caught;
 use crate::tools::meter::Meter;
+use crate::tools::policy::ToolPolicy;
 use crate::tools::tool::Tool;
+use crate::tools::toolbox::ToolboxLink;
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,7 +18,7 @@ use windlass_core::claim::{BadArgs, BadClaim, Claim, ClaimTemplate, Claims};
 use windlass_core::dedupe::{self, Dedupe};
 use windlass_core::grant::GrantedTool;
 use windlass_core::plan::Cap;
-use windlass_core::policy::{Policy, ToolFacts, ToolRules};
+use windlass_core::policy::{Policy, ToolFacts};
 use windlass_core::projection::BudgetError;
 use windlass_core::rate::Rate;
 use windlass_core::redact::SecretNames;
@@ -37,6 +39,8 @@ pub struct Registered {
     /// Whether it can be asked if an attempt took effect.
     pub reconciles: bool,
     pub(crate) tool: Arc<dyn Tool>,
+    /// The toolbox it is of, if it is of one.
+    pub(crate) link: Option<Arc<ToolboxLink>>,
     pub(crate) input: Option<Schema>,
     pub(crate) output: Option<Schema>,
     /// Shared with its replacement.
@@ -61,7 +65,7 @@ pub struct Registered {
     /// The rules in recorded form: `None` for the defaults.
     recorded: Option<Arc<Rules>>,
     /// The rules of a version of the policy that can match its calls.
-    policy: OrderedRwLock<Option<(u64, Arc<ToolRules>)>, { LockRank::ToolRules as u8 }>,
+    policy: OrderedRwLock<Option<Arc<ToolPolicy>>, { LockRank::ToolRules as u8 }>,
 }
 
 /// The claims of a tool's calls by its declaration.
@@ -92,11 +96,17 @@ impl Registered {
             name: &self.spec.name,
             id: self.spec.stable_id(),
             source: self.spec.source,
-            server: None,
+            server: self.server(),
             class: self.class,
             hints: &self.spec.hints,
             asks: self.spec.approval == ApprovalRule::Ask,
         }
+    }
+
+    /// The toolbox or the MCP server that it comes from.
+    fn server(&self) -> Option<&str> {
+        let declared = Some(self.spec.server.as_str()).filter(|server| !server.is_empty());
+        self.link.as_ref().map(|link| &*link.toolbox).or(declared)
     }
 
     /// The facts of the tool that a grant looks at.
@@ -110,15 +120,15 @@ impl Registered {
     }
 
     /// The rules of this version of the policy that can match its calls; found once for each version.
-    pub(crate) fn policy_rules(&self, version: u64, policy: &Policy) -> Arc<ToolRules> {
-        if let Some((known, rules)) = &*self.policy.read()
-            && *known == version
+    pub(crate) fn policy_rules(&self, version: u64, policy: &Policy) -> Arc<ToolPolicy> {
+        if let Some(known) = &*self.policy.read()
+            && known.version == version
         {
-            return Arc::clone(rules);
+            return Arc::clone(known);
         }
-        let rules = Arc::new(policy.for_tool(&self.facts()));
-        *self.policy.write() = Some((version, Arc::clone(&rules)));
-        rules
+        let found = Arc::new(ToolPolicy::new(version, policy.for_tool(&self.facts())));
+        *self.policy.write() = Some(Arc::clone(&found));
+        found
     }
 
     /// Whether the tool itself asks about a call with these arguments. One that cannot say so asks.
@@ -152,6 +162,11 @@ impl Registered {
     /// Whether its calls have limits of their own.
     pub(crate) fn is_limited(&self) -> bool {
         self.spec.running_max.is_some() || self.spec.rate.is_some() || !self.spec.groups.is_empty()
+    }
+
+    /// Whether only the slots of its toolbox limit its calls.
+    pub(crate) fn is_limited_by_slots_alone(&self) -> bool {
+        self.link.is_some() && self.spec.running_max.is_none() && self.spec.rate.is_none()
     }
 
     /// The limits of its calls.
@@ -363,6 +378,7 @@ pub(crate) fn compile(tool: Arc<dyn Tool>, host: &Host) -> Result<Registered, Re
         rules,
         reconciles,
         tool,
+        link: None,
         input,
         output,
         paused,

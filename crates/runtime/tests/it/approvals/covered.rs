@@ -1,15 +1,19 @@
 //! The content of an approval: when any of it changes before the start, a person is asked again.
 
-use super::{Bound, asking, no, waiting, yes};
+use super::{Bound, asking, no, the_one, waiting, yes};
 use crate::rig::{Count, batch, call, echo, memory, n, spec, states, waits_for};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use tokio::sync::Notify;
 use windlass::approvals::ApprovalDecision;
 use windlass::error::AskError;
 use windlass::inspect::WaitingCall;
 use windlass::policy::NewPolicy;
-use windlass::{CallRequest, EffectClass, Runtime, Submitted, ToolSpec};
+use windlass::tool::{BoundFuture, PrepareCx};
+use windlass::{
+    CallRequest, Cx, EffectClass, RetryRule, Runtime, Submitted, Tool, ToolError, ToolFuture, ToolSpec,
+};
 
 /// A change of what an approval covers, between it and the start.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -203,5 +207,59 @@ async fn an_approval_is_used_once_however_often_it_is_given_and_asked_for() {
             assert_eq!(states(&submitted.settled().await.unwrap()), "pay succeeded");
         }
         assert_eq!(call.count.get(), 1);
+    }
+}
+
+/// A tool whose first attempt fails, maybe after its bound content has changed.
+struct FailsOnce {
+    bound: Bound,
+    changes: bool,
+    ran: Arc<Notify>,
+}
+
+impl Tool for FailsOnce {
+    fn spec(&self) -> ToolSpec {
+        self.bound.spec()
+    }
+
+    fn run<'a>(&'a self, args: Value, _: &'a Cx) -> ToolFuture<'a> {
+        let attempt = self.bound.count.up();
+        self.ran.notify_one();
+        if attempt > 1 {
+            return Box::pin(async move { Ok(args.into()) });
+        }
+        if self.changes {
+            self.bound.content.store(2, Ordering::SeqCst);
+        }
+        Box::pin(async { Err(ToolError::new("busy").safe_to_retry()) })
+    }
+
+    fn bound<'a>(&'a self, args: &'a Value, cx: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
+        self.bound.bound(args, cx)
+    }
+}
+
+#[tokio::test]
+async fn an_approval_covers_retries_only_while_its_digest_holds() {
+    for changes in [false, true] {
+        let (runtime, count, ran) = (memory(), Count::default(), Arc::new(Notify::new()));
+        let retry = RetryRule { attempts: Some(2), base_ms: Some(0), ..RetryRule::default() };
+        let spec = ToolSpec { retry, ..asking("pay", EffectClass::Keyed) };
+        let bound = Bound { spec, content: Arc::new(AtomicU32::new(1)), count: count.clone() };
+        runtime.register(FailsOnce { bound, changes, ran: ran.clone() }).unwrap();
+        let submitted = runtime.submit("s", batch("k", vec![paying("pay")])).await.unwrap();
+        submitted.stands_still().await.unwrap();
+        let first = the_one(&runtime).await;
+        runtime.decide(&first.id, &yes(&first), "ann").await.unwrap();
+        ran.notified().await;
+        if changes {
+            waits_for(&runtime, "approval").await;
+            assert_eq!(count.get(), 1, "what nobody has seen is not tried");
+            let again = the_one(&runtime).await;
+            assert_ne!((&again.id, &again.digest), (&first.id, &first.digest));
+            runtime.decide(&again.id, &yes(&again), "ann").await.unwrap();
+        }
+        assert_eq!(states(&submitted.settled().await.unwrap()), "pay succeeded");
+        assert_eq!(count.get(), 2);
     }
 }

@@ -55,6 +55,7 @@ impl HostileWorld {
             let mut call = truth.calls.get(handle).cloned().unwrap_or_else(|| CallTruth {
                 session: waits.session.clone(),
                 tool: tool.as_ref().map(|tool| tool.name.clone()),
+                grant: tool.as_ref().and_then(|tool| truth.asked_by(&tool.name, &shown)),
                 ..CallTruth::default()
             });
             let is_seen = call.asked.as_ref().is_some_and(|asked| asked.id == waits.id);
@@ -159,9 +160,10 @@ impl HostileWorld {
         let is_there = match expected {
             // It waits for a person only as long as somebody must be asked.
             ExpectedState::Runs | ExpectedState::Denied if is_blocked => is_over || !waits,
-            ExpectedState::Waits | ExpectedState::Any if is_blocked => true,
+            ExpectedState::Waits | ExpectedState::Missing | ExpectedState::Any if is_blocked => true,
             ExpectedState::Runs => false,
             ExpectedState::Denied => is_over && state == "denied",
+            ExpectedState::Missing => is_over && state == "no_such_tool",
             ExpectedState::Waits => waits,
             ExpectedState::Any => is_over || waits,
         };
@@ -182,8 +184,8 @@ impl HostileWorld {
             };
             if !right || !is_there {
                 let line = format!(
-                    "R5: {handle} is {state}, and must be {expected:?}: {call:?}, rules {:?}",
-                    truth.rules
+                    "R5: {handle} is {state}, and must be {expected:?}: {call:?}, rules {:?}, grants {:?}",
+                    truth.rules, truth.grants
                 );
                 truth.violations.push(line);
             }

@@ -109,6 +109,10 @@ fn is_said(answered: &ApprovalAnswered, said: &Value) -> bool {
 pub(super) fn may_be_denied(case: &Case<'_>) -> bool {
     let mut answers = case.recorded.permission.iter().filter_map(|(_, fact)| fact.answered());
     let by_a_person = answers.any(|answered| matches!(answered.answer, ApprovalAnswer::Denied { .. }));
+    // Whether its grant admits it is checked with the uses that are recorded.
+    if case.plan.grant.is_some() {
+        return true;
+    }
     match case.plan.answer {
         PlannedAnswer::Deny | PlannedAnswer::Race => by_a_person,
         PlannedAnswer::Lapse => case.effects.is_empty(),

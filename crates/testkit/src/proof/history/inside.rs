@@ -82,6 +82,7 @@ impl InsideHistory {
             Did::SleepBegan(_)
             | Did::Spawned { .. }
             | Did::Said { .. }
+            | Did::Handed(_)
             | Did::KeyTaken
             | Did::WaitBegan(_)
             | Did::TimedOut

@@ -50,6 +50,10 @@ pub struct WorkerReplies {
     pub deciding: Vec<Value>,
     /// See above.
     pub decided: Vec<Value>,
+    /// The grants that it was about to revoke, and those that it was told are revoked.
+    pub revoking: Vec<Value>,
+    /// See above.
+    pub revoked: Vec<Value>,
     /// The versions of the policy, as it saw them at its end.
     pub policies: Vec<Value>,
     /// Whether it was killed.
@@ -206,6 +210,8 @@ impl WorkerReplies {
             ("deciding", &mut self.deciding),
             ("decided", &mut self.decided),
             ("policies", &mut self.policies),
+            ("revoking", &mut self.revoking),
+            ("revoked", &mut self.revoked),
         ] {
             if let Some(line) = line.get(name) {
                 said.push(line.clone());

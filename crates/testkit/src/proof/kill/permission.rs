@@ -31,6 +31,14 @@ pub struct PermissionCounts {
     pub acknowledged: u64,
     /// Versions of the policy.
     pub policies: u64,
+    /// Calls that started by a grant, those of them that started again, and calls whose grant refused them.
+    pub granted: u64,
+    /// See above.
+    pub granted_again: u64,
+    /// See above.
+    pub ungranted: u64,
+    /// Revocations that were acknowledged.
+    pub revoked: u64,
 }
 
 impl PermissionCounts {
@@ -60,10 +68,16 @@ impl PermissionCounts {
             self.asked_again += asked.saturating_sub(1);
             self.lapsed += u64::from(call.state() == "denied" && answered == 0);
             self.withheld += u64::from(call.past.withheld);
+            if call.answer["grant"].is_string() {
+                self.granted += u64::from(!call.started.is_empty());
+                self.granted_again += u64::from(call.started.len() > 1);
+                self.ungranted += u64::from(call.state() == "denied");
+            }
         }
         let decided: BTreeSet<String> =
             histories.told.iter().flat_map(|told| &told.decided).map(Value::to_string).collect();
         self.acknowledged += decided.len() as u64;
+        self.revoked += histories.told.iter().map(|told| told.revoked.len() as u64).sum::<u64>();
         let said = histories.told.iter().rev().find_map(|told| told.policies.last());
         self.policies += said.and_then(Value::as_array).map_or(0, |versions| versions.len() as u64);
     }
@@ -74,7 +88,8 @@ impl PermissionCounts {
             "asked": self.asked, "asked_again": self.asked_again, "approved": self.approved, "edited": self.edited,
             "denied": self.denied, "lapsed": self.lapsed, "lapsed_allowed": self.lapsed_allowed,
             "remembered": self.remembered, "withheld": self.withheld, "acknowledged": self.acknowledged,
-            "policies": self.policies,
+            "policies": self.policies, "granted": self.granted, "granted_again": self.granted_again,
+            "ungranted": self.ungranted, "revoked": self.revoked,
         })
     }
 }

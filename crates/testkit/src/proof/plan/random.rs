@@ -167,7 +167,7 @@ pub(super) fn call(seed: &mut Chance, calls: &mut u64) -> CallPlan {
         _ => Connects::Nothing,
     };
     let answer = PlannedAnswer::Unruled;
-    CallPlan { id, kind, order, then, says, long, inside, connects, nested, task: None, answer }
+    CallPlan { id, kind, order, then, says, long, inside, connects, nested, task: None, answer, grant: None }
 }
 
 /// The nested calls of the call of this id.

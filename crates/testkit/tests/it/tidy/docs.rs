@@ -9,15 +9,22 @@ use windlass_core::code::Code;
 /// The pages somebody who is new looks for.
 const PAGES: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"];
 
-/// Top folders that every Linux has; `v1` begins the routes of the API.
-const USUAL_FOLDERS: [&str; 17] = [
-    "bin", "boot", "dev", "etc", "home", "lib", "media", "mnt", "opt", "proc", "run", "sbin", "srv", "sys",
-    "tmp", "usr", "v1",
+/// Top folders that every Linux has; `v1` begins the routes of the API, `ui` and `assets` those of the dashboard.
+const USUAL_FOLDERS: [&str; 19] = [
+    "ui", "assets", "bin", "boot", "dev", "etc", "home", "lib", "media", "mnt", "opt", "proc", "run", "sbin",
+    "srv", "sys", "tmp", "usr", "v1",
 ];
 
 /// Sites that anybody can read, and that pages and schemas refer to.
-const PUBLIC_SITES: [&str; 6] =
-    ["json-schema.org", "github.com", "www.rfc-editor.org", "nexte.st", "www.apache.org", "169.254.169.254"];
+const PUBLIC_SITES: [&str; 7] = [
+    "json-schema.org",
+    "github.com",
+    "www.rfc-editor.org",
+    "www.w3.org",
+    "nexte.st",
+    "www.apache.org",
+    "169.254.169.254",
+];
 
 fn pages(files: &[String], problems: &mut Problems) {
     for page in PAGES {

@@ -23,7 +23,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("windlass-http", &[]),
     ("windlass-models", &["windlass", "windlass-http", "windlass-wire"]),
     ("windlass-testing", &["windlass"]),
-    ("windlass-mcp", &["windlass"]),
+    ("windlass-mcp", &["windlass", "windlass-tools", "windlass-http"]),
     (
         "windlass-server",
         &[
@@ -41,6 +41,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
         &[
             "windlass",
             "windlass-tools",
+            "windlass-mcp",
             "windlass-server",
             "windlass-bench",
             "windlass-core",

@@ -53,6 +53,32 @@ async fn the_rules_are_recorded_with_the_call_and_shown() {
     }
 }
 
+/// bubblewrap names the place that it does not find.
+#[tokio::test]
+async fn the_places_that_bubblewrap_names_are_for_operators() {
+    for backend in backends().into_iter().filter(|backend| *backend == SandboxBackend::Bubblewrap) {
+        let stage = SandboxStage::empty();
+        let gone = stage.data.join("gone");
+        let profile = SandboxProfile { read: vec![gone.clone()], ..SandboxProfile::default() };
+        let sandbox = || Sandbox::enforced_by(backend, profile.clone(), launcher());
+        let run_command = RunCommand { launcher: launcher(), sandbox: sandbox() };
+        stage.runtime.register(run_command).expect("registered");
+        let declared =
+            CommandTool { sandbox: Some(sandbox()), ..command("declared", backend, &["-c", "true"]) };
+        stage.runtime.register(declared).expect("registered");
+        for (session, tool, args) in
+            [("a", "run_command", json!({ "argv": ["true"] })), ("b", "declared", json!({}))]
+        {
+            let answer = stage.call(session, tool, args).await;
+            let failure = &answer["outcome"]["failure"];
+            let (place, told) = (gone.display().to_string(), answer["model"].to_string());
+            assert_eq!(failure["tool_code"], "not_started", "{answer}");
+            assert!(!told.contains(&place) && told.contains("operator"), "{told}");
+            assert!(failure["detail"].to_string().contains(&place), "{answer}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_read_only_command_changes_no_file() {
     for backend in backends() {

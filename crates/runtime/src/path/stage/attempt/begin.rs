@@ -7,14 +7,17 @@ use crate::session::held::Held;
 use crate::session::permission::HeldPermit;
 use crate::session::turns::Turns;
 use crate::tools::registry::Registered;
-use windlass_core::call::{Begins, Fact, Start, Withheld};
+use windlass_core::call::{Fact, Start, Withheld};
+use windlass_core::code::Code;
+use windlass_core::failure::{Failure, FailureClass, Source};
 use windlass_core::ids::AttemptNo;
 
 /// Whether the attempt may begin under the policy as it is now, for which it may have waited; then what its result brings into
 /// its session is noted. Else the call is judged anew.
 pub(super) fn may_begin(held: &mut Held, tool: &Registered, start: Start) -> bool {
     let is_granted = |held: &mut Held| held.call.opened.grant.is_none() || grants::take_use(held);
-    if start.begins != Begins::Resumed && !(held.is_permitted(tool) && is_granted(held)) {
+    let may_begin = start.begins.is_under_way() || held.is_permitted(tool) && is_granted(held);
+    if !may_begin {
         held.permit = HeldPermit::unjudged();
         Turns::ran(held, held.on.rt.clock.elapsed_us());
         return false;
@@ -44,4 +47,18 @@ pub(super) fn withhold(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> 
     Turns::ran(held, held.on.rt.clock.elapsed_us());
     held.permit = HeldPermit::unjudged();
     held.note(Fact::Withheld(Withheld { attempt }))
+}
+
+/// Why a tool whose stopped attempts still hang is not started.
+pub(super) fn too_many_stuck(tool: &Registered) -> Failure {
+    let message = format!(
+        "The tool {:?} does not stop when it is told to, and too many of its calls still hang. Do without it.",
+        tool.spec.name
+    );
+    Failure {
+        class: FailureClass::ResourceLimit,
+        source: Source::Runtime,
+        did_not_happen: true,
+        ..Failure::invalid_request(Code::ToolStuck, message)
+    }
 }

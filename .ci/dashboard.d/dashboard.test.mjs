@@ -1,0 +1,236 @@
+// The dashboard in a real browser: from the link to an answered call, what happens meanwhile, every screen. Run by .ci/dashboard.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { after, before, test } from "node:test";
+import { decide, loaded, pressByKey, Rig, screens, tabTo, until, watch, workIn } from "./rig.mjs";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const SHOTS = process.env.SHOTS;
+
+/** @type {Rig} */
+let rig;
+let work;
+
+before(async () => {
+  rig = await Rig.start();
+  work = await workIn(rig);
+});
+
+after(() => rig?.stop());
+
+test("from the printed link to an approved call, with edited arguments and big integers unchanged", async () => {
+  const page = await (await rig.browser.newContext({ reducedMotion: "reduce" })).newPage();
+  watch(page);
+  await page.goto(rig.link);
+  await page.getByRole("heading", { name: "Now" }).waitFor();
+  assert.equal(new URL(page.url()).hash, "", "the code is gone from the address");
+  const card = page.getByRole("article", { name: "Approve? order_parts" });
+  await card.getByText("12345678901234567890").waitFor();
+  await card.getByRole("button", { name: "Edit" }).click();
+  await card.getByLabel("count", { exact: true }).fill("3");
+  const row = card.getByRole("row").filter({ hasText: "/count" });
+  await row.waitFor();
+  assert.deepEqual(await row.getByRole("cell").allInnerTexts(), ["/count", "12", "3"]);
+  assert.equal(await card.getByRole("row").count(), 2, "nothing else differs");
+  await decide(card.getByRole("button", { name: "Approve with these arguments" }));
+  await card.waitFor({ state: "detached" });
+  const call = await until("the call ends", async () => (await rig.api("/v1/sessions/shop/calls")).items.find((one) => one.state === "succeeded"));
+  assert.match(JSON.stringify(call.outcome), /ordered 3 × left-handed winch on account 12345678901234567890/);
+  await page.goto(`${rig.url}/ui/calls/${call.call}`);
+  await page.getByText("succeeded").first().waitFor();
+  const run = await page.locator("#edited ~ .args").innerText();
+  assert.match(run, /count: 3/);
+  assert.match(run, /account: 12345678901234567890/);
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("kill -9 of the server: the page says so, catches up by itself, and asks what nobody knows", async () => {
+  const page = await rig.page();
+  await page.getByText("● live").waitFor();
+  const [shipped] = (await rig.submit("harbour", [{ id: "crate", tool: "ship" }])).calls;
+  await page.getByRole("list", { name: "Open calls" }).getByText("crate · harbour").waitFor();
+  const listen = new URL(rig.url).host;
+  await rig.kill();
+  await page.getByText("not connected").waitFor();
+  await rig.serve(listen);
+  await page.getByText("● live").waitFor({ timeout: 20_000 });
+  const card = page.getByRole("article", { name: "Did it happen? ship" });
+  await decide(card.getByRole("button", { name: "It did not happen" }));
+  await card.waitFor({ state: "detached" });
+  await until("it is resolved", async () => (await rig.api(`/v1/calls/${shipped.call}`)).state === "failed");
+  await rig.submit("after", [{ id: "s", tool: "sleep", args: { ms: 20_000 } }]);
+  await page.getByRole("list", { name: "Open calls" }).getByText("s · after").waitFor();
+  await rig.api("/v1/sessions/after/cancel", {});
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("a running call of class read is visible at once, also in the eighth tab", async () => {
+  const page = await rig.page();
+  const tabs = [page];
+  for (let tab = 1; tab < 8; tab += 1) {
+    const next = await page.context().newPage();
+    await next.goto(rig.url);
+    await next.getByRole("heading", { name: "Now" }).waitFor();
+    tabs.push(next);
+  }
+  await tabs[7].getByText("● live").waitFor();
+  await rig.submit("reading", [{ id: "slow-read", tool: "sleep", args: { ms: 30_000 } }]);
+  const began = Date.now();
+  for (const tab of [tabs[7], tabs[0]]) await tab.getByRole("list", { name: "Open calls" }).getByText("slow-read · reading").waitFor();
+  const seenAfter = Date.now() - began;
+  console.log(`# a running read call was visible in two tabs after ${seenAfter} ms`);
+  assert.ok(seenAfter <= 1_000, `${seenAfter} ms`);
+  await rig.api("/v1/sessions/reading/cancel", {});
+  await page.context().close();
+  await until("no stream is left", async () => (await rig.readers()) === 0);
+});
+
+test("hidden pages hold no stream", async () => {
+  const page = await rig.page();
+  await page.getByText("● live").waitFor();
+  const hide = (hidden) => page.evaluate((hidden) => {
+    Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, hidden);
+  await until("it reads", async () => (await rig.readers()) === 1);
+  await hide(true);
+  await until("it stops", async () => (await rig.readers()) === 0);
+  await hide(false);
+  await until("it reads again", async () => (await rig.readers()) === 1);
+  await page.context().close();
+});
+
+for (const colorScheme of ["light", "dark"]) {
+  test(`axe finds nothing on any screen, ${colorScheme}`, async () => {
+    await rig.submit("shop", [{ id: "again", tool: "order_parts", args: { part: "rope", count: 2, account: 7 } }], { key: "axe" });
+    const page = await rig.page({ colorScheme });
+    const look = async (page, name) => {
+      await loaded(page);
+      await page.waitForFunction(() => !document.querySelector("button[aria-disabled=true]"));
+      if (SHOTS) await page.screenshot({ path: `${SHOTS}/${name}-${colorScheme}.png`, fullPage: true });
+      // Evaluated, not added as a script: the page's policy stays in force.
+      const found = await page.evaluate(`${AXE}; axe.run(document, { resultTypes: ["violations"] })`);
+      const told = found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => `${node.html} ${node.failureSummary}`).join(" | ")}`);
+      assert.deepEqual(told, [], name);
+    };
+    for (const [name, path] of Object.entries(screens(work))) {
+      await page.goto(rig.url + path);
+      await page.locator("main h1").waitFor();
+      await look(page, name);
+    }
+    await page.goto(rig.url);
+    await page.getByRole("article").first().getByRole("button", { name: "Edit" }).click();
+    await page.getByRole("article").first().getByLabel("count", { exact: true }).fill("5");
+    await page.getByText("Differences").waitFor();
+    await look(page, "editing");
+    await page.getByRole("button", { name: "Keyboard help" }).click();
+    await look(page, "help");
+    assert.deepEqual(page.wrong, []);
+    await page.context().close();
+    const stranger = await (await rig.browser.newContext({ colorScheme, reducedMotion: "reduce", viewport: { width: 1280, height: 900 } })).newPage();
+    await stranger.goto(rig.url);
+    await look(stranger, "login");
+    await stranger.context().close();
+  });
+}
+
+test("every screen fits into 320 pixels", async () => {
+  const page = await rig.page({ viewport: { width: 320, height: 640 } });
+  for (const [name, path] of Object.entries(screens(work))) {
+    await page.goto(rig.url + path);
+    await loaded(page);
+    const width = await page.evaluate(() => document.documentElement.scrollWidth);
+    assert.ok(width <= 320, `${name} is ${width} pixels wide`);
+  }
+  await page.context().close();
+});
+
+test("the main tasks by keyboard alone", async () => {
+  await rig.submit("shop", [{ id: "keys", tool: "order_parts", args: { part: "hook", count: 1, account: 7 } }], { key: "keys" });
+  const page = await rig.page();
+  const card = page.getByRole("article").filter({ hasText: "call keys" });
+  await card.waitFor();
+  await card.getByRole("button", { name: "Approve" }).and(page.locator("[aria-disabled=false]")).waitFor();
+  await pressByKey(page, card.getByRole("button", { name: "Approve" }));
+  await card.waitFor({ state: "detached" });
+  await until("it ends", async () => (await rig.api("/v1/sessions/shop/calls?state=succeeded")).items.some((call) => call.id === "keys"));
+  await rig.submit("shop", [{ id: "refused", tool: "order_parts", args: { part: "bell", count: 1, account: 7 } }], { key: "refused" });
+  const other = page.getByRole("article").filter({ hasText: "call refused" });
+  await other.waitFor();
+  await tabTo(page, other.getByLabel("Reason"));
+  await page.keyboard.insertText("too loud");
+  await pressByKey(page, other.getByRole("button", { name: "Deny" }));
+  await other.waitFor({ state: "detached" });
+  const denied = await until("it was denied", async () => (await rig.api("/v1/sessions/shop/calls?state=denied")).items.find((call) => call.id === "refused"));
+  assert.match(JSON.stringify(denied), /too loud/);
+  await tabTo(page, page.getByRole("link", { name: "Calls", exact: true }));
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "Calls", exact: true }).waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement?.id), "main", "the focus is on the new screen");
+  await page.getByRole("list", { name: "Calls" }).waitFor();
+  await page.keyboard.press("j");
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("k");
+  await page.keyboard.press("Enter");
+  await page.locator("#journal").waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("heading", { name: "Calls", exact: true }).waitFor();
+  await page.keyboard.press("/");
+  await page.keyboard.type("slow?");
+  assert.equal(await page.locator("#search").inputValue(), "slow?", "keys are text in a field");
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("?");
+  await page.getByRole("dialog").waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("of two who approve the same, one wins, and who was late is told", async () => {
+  await rig.submit("shop", [{ id: "race", tool: "order_parts", args: { part: "bolt", count: 1, account: 7 } }], { key: "race" });
+  const page = await rig.page();
+  const card = page.getByRole("article").filter({ hasText: "call race" });
+  const approve = card.getByRole("button", { name: "Approve" }).and(page.locator("[aria-disabled=false]"));
+  await approve.waitFor();
+  const waits = (await rig.api("/v1/waiting?kind=approval")).items.find((item) => item.call_id === "race");
+  const stale = await fetch(`${rig.url}/v1/approvals/${waits.id}`, { method: "POST", headers: { Authorization: `Bearer ${rig.token}` }, body: JSON.stringify({ decision: "approve", digest: "00" }) });
+  assert.equal(stale.status, 409, "another digest than the one that was shown");
+  // The page does not hear of the first answer before it gives its own.
+  await page.route("**/v1/waiting*", (route) => route.abort());
+  await rig.api(`/v1/approvals/${waits.id}`, { decision: "deny", digest: waits.digest });
+  await approve.click();
+  await card.getByRole("alert").first().waitFor();
+  await until("it was denied", async () => (await rig.api("/v1/sessions/shop/calls?state=denied")).items.some((call) => call.id === "race"));
+  await page.context().close();
+});
+
+test("a tool is checked and called from its form", async () => {
+  const page = await rig.page();
+  await page.goto(`${rig.url}/ui/tools/divide`);
+  await page.getByLabel("a", { exact: true }).fill("1");
+  await page.getByRole("button", { name: "Check" }).click();
+  await page.getByText("the arguments fit").waitFor();
+  await page.getByRole("button", { name: "JSON" }).click();
+  await page.getByLabel("Arguments as JSON").fill('{"a": 12345678901234567890, "b": 0}');
+  await decide(page.getByRole("button", { name: "Run" }));
+  await page.getByText("division by zero").first().waitFor();
+  await page.getByText("12345678901234567890").first().waitFor();
+  await page.getByRole("link", { name: "Call again with these arguments" }).click();
+  await page.getByLabel("a", { exact: true }).waitFor();
+  assert.equal(await page.getByLabel("a", { exact: true }).inputValue(), "12345678901234567890");
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("a task shows its log by stream, and can be looked at while it runs", async () => {
+  const page = await rig.page();
+  await page.goto(`${rig.url}/ui/sessions/work/tasks/${work.task}`);
+  await page.getByText("step 4 of 4").waitFor();
+  assert.ok((await page.locator(".piece.err").count()) > 0);
+  await page.context().close();
+});
+

@@ -1,0 +1,143 @@
+// What people answer on the page: questions, connections, changed tools, calls of which nobody knows whether they happened; and why a
+// call waits. Run by .ci/dashboard.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { decide, PeopleRig, pressByKey, tabTo, until } from "./rig.mjs";
+
+const SHOTS = process.env.SHOTS;
+/** A picture, for whoever wants to look. */
+const shot = (page, name) => SHOTS && page.screenshot({ path: `${SHOTS}/${name}.png`, fullPage: true });
+
+/** @type {PeopleRig} */
+let rig;
+before(async () => void (rig = await PeopleRig.start()));
+after(() => rig?.stop());
+
+const callNow = async (call) => await rig.api(`/v1/calls/${call}`);
+const ended = (call, state) => until(`${call} has ${state}`, async () => {
+  const now = await callNow(call);
+  return now.state === state && now;
+});
+
+test("a question is answered as a form, and an answer that does not fit is told", async () => {
+  const [asked] = (await rig.submit("house", [{ id: "door", tool: "paint", args: { door: "front" } }])).calls;
+  const page = await rig.page();
+  const card = page.getByRole("article", { name: "Question paint" });
+  await card.getByText("Which colour shall the door have?").waitFor();
+  await shot(page, "question");
+  await card.getByRole("button", { name: "JSON" }).click();
+  await card.getByLabel("Answer as JSON").fill('"blue"');
+  await decide(card.getByRole("button", { name: "Answer", exact: true }));
+  await card.getByRole("alert").first().waitFor();
+  assert.equal((await callNow(asked.call)).state, "awaiting_input", "it is still open");
+  await card.getByRole("button", { name: "Form" }).click();
+  await card.getByRole("combobox").selectOption("green");
+  await decide(card.getByRole("button", { name: "Answer", exact: true }));
+  await card.waitFor({ state: "detached" });
+  const done = await ended(asked.call, "succeeded");
+  assert.match(JSON.stringify(done.outcome), /"colour":"green"/);
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("a connection is made, or declined; its address is a link with its host written out", async () => {
+  const page = await rig.page();
+  for (const [id, button, state] of [["yes", "It is connected", "succeeded"], ["no", "Decline", "failed"]]) {
+    const [letter] = (await rig.submit(`post-${id}`, [{ id, tool: "send_letter", args: { to: "Ann" } }])).calls;
+    const card = page.getByRole("article", { name: "Connect send_letter" });
+    const link = card.getByRole("link", { name: "mail.example ↗" });
+    assert.equal(await link.getAttribute("href"), "https://mail.example/connect?to=windlass");
+    assert.equal(await link.getAttribute("rel"), "noopener noreferrer");
+    await shot(page, "connection");
+    await decide(card.getByRole("button", { name: button }));
+    await card.waitFor({ state: "detached" });
+    await ended(letter.call, state);
+  }
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("a call whose tool has changed goes on when somebody accepts that", async () => {
+  const [sold] = (await rig.submit("dairy", [{ id: "brie", tool: "ripen", args: { cheese: "brie" } }])).calls;
+  await until("it ripens", async () => (await callNow(sold.call)).waiting_for?.startsWith("sleep"));
+  const listen = new URL(rig.url).host;
+  await rig.kill();
+  await rig.serve(listen, "changed");
+  const page = await rig.page();
+  const card = page.getByRole("article", { name: "The tool has changed ripen" });
+  await card.waitFor();
+  await shot(page, "changed");
+  await decide(card.getByRole("button", { name: "Accept the changed tool" }));
+  await card.waitFor({ state: "detached" });
+  await ended(sold.call, "succeeded");
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("a call that waits behind another one says so, and links it", async () => {
+  const lift = (id) => ({ id, tool: "lift", args: { crane: "north", ms: 60_000 } });
+  const [first, second] = (await rig.submit("site", [lift("first"), lift("second")], { key: "cranes" })).calls;
+  const page = await rig.page();
+  await page.goto(`${rig.url}/ui/sessions/site/batches/cranes`);
+  const row = page.getByRole("row").filter({ has: page.getByRole("link", { name: "second" }) });
+  await row.getByText("waits behind").waitFor();
+  await row.getByRole("link", { name: "lift" }).click();
+  await page.waitForURL(`**/ui/calls/${first.call}`);
+  await page.goto(`${rig.url}/ui/calls/${second.call}`);
+  await page.getByText("on write crane:north").or(page.getByText("on crane:north")).first().waitFor();
+  // The bar with the focus says the same, to the microsecond.
+  await tabTo(page, page.locator(".track .bar").first());
+  await page.locator(".detail").getByText("µs").first().waitFor();
+  await shot(page, "blocked");
+  await page.locator(".detail").getByRole("link", { name: "lift" }).click();
+  await page.waitForURL(`**/ui/calls/${first.call}`);
+  await page.getByRole("heading", { name: "lift" }).waitFor();
+  // By keyboard alone it is cancelled, and the next one begins.
+  await pressByKey(page, page.getByRole("button", { name: "Cancel", exact: true }));
+  await until("the second runs", async () => (await callNow(second.call)).state === "running");
+  await rig.api("/v1/sessions/site/cancel", {});
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("a question and a call of a tool by keyboard alone, from the login on", async () => {
+  const [asked] = (await rig.submit("house", [{ id: "gate", tool: "paint", args: { door: "gate" } }])).calls;
+  const page = await (await rig.browser.newContext({ reducedMotion: "reduce" })).newPage();
+  await page.goto(rig.url);
+  await tabTo(page, page.getByLabel("Or paste a token"));
+  await page.keyboard.insertText(rig.token);
+  await page.keyboard.press("Enter");
+  const card = page.getByRole("article", { name: "Question paint" });
+  await card.waitFor();
+  await tabTo(page, card.getByRole("combobox"));
+  await page.keyboard.press("g");
+  await pressByKey(page, card.getByRole("button", { name: "Answer", exact: true }));
+  await card.waitFor({ state: "detached" });
+  assert.match(JSON.stringify((await ended(asked.call, "succeeded")).outcome), /"colour":"green"/);
+  // A tool is called from its form.
+  await tabTo(page, page.getByRole("link", { name: "Tools", exact: true }));
+  await page.keyboard.press("Enter");
+  await page.getByRole("list", { name: "Tools" }).waitFor();
+  await tabTo(page, page.getByRole("link", { name: /^say/ }));
+  await page.keyboard.press("Enter");
+  await page.getByLabel("message").waitFor();
+  await tabTo(page, page.getByLabel("message"));
+  await page.keyboard.insertText("by keys");
+  await pressByKey(page, page.getByRole("button", { name: "Run" }));
+  await page.waitForURL("**/ui/calls/*");
+  await page.getByText("succeeded").first().waitFor();
+  await page.context().close();
+});
+
+test("a race names its winner, and marks whom it did not need", async () => {
+  const calls = [{ id: "slow", tool: "lift", args: { crane: "east", ms: 60_000 } }, { id: "fast", tool: "lift", args: { crane: "west", ms: 50 } }];
+  await rig.submit("race", calls, { key: "race", siblings: "race" });
+  const page = await rig.page();
+  await page.goto(`${rig.url}/ui/sessions/race/batches/race`);
+  const row = (id) => page.getByRole("row").filter({ has: page.getByRole("link", { name: id }) });
+  await row("fast").getByText("winner").waitFor();
+  await row("slow").getByText("not needed").waitFor();
+  await shot(page, "race");
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});

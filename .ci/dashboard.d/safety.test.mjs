@@ -1,0 +1,234 @@
+// Texts of others, and pages of others. Run by .ci/dashboard.
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { after, before, test } from "node:test";
+import { payloads } from "./payloads.mjs";
+import { FOREIGN, loaded, REBOUND, Rig, screens, until, workIn } from "./rig.mjs";
+
+/** @type {Rig} */
+let rig;
+let work;
+before(async () => {
+  rig = await Rig.start();
+  work = await workIn(rig);
+});
+after(() => rig?.stop());
+
+const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+
+/** A page of somebody else, under a name and a port of its own. */
+async function strangerAt(context, name) {
+  const server = createServer((_, answer) => answer.setHeader("content-type", "text/html").end("<h1>other</h1><iframe></iframe>"));
+  await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  const page = await context.newPage();
+  page.statuses = [];
+  page.on("response", (answer) => answer.url().startsWith(rig.url) && page.statuses.push(answer.status()));
+  await page.goto(`http://${name}:${server.address().port}/`);
+  return { page, close: () => (server.closeAllConnections(), server.close()) };
+}
+
+test("a used code, half a login, and both halves", async () => {
+  const page = await rig.page();
+  const context = page.context();
+  const used = await (await rig.browser.newContext()).newPage();
+  await used.goto(rig.link);
+  await used.getByRole("heading", { name: "Now" }).waitFor();
+  const again = await (await rig.browser.newContext()).newPage();
+  await again.goto(rig.link);
+  await again.getByText("it was used or is too old").waitFor();
+  const asked = (headers) => page.evaluate(async (headers) => (await fetch("/v1/overview", { headers })).status, headers);
+  assert.equal(await asked({}), 401, "the cookie alone");
+  const [cookie] = await context.cookies(`${rig.url}/v1`);
+  const key = await page.evaluate(() => localStorage.getItem("windlass-page-key"));
+  assert.ok(cookie.httpOnly && cookie.sameSite === "Strict" && cookie.path === "/v1");
+  assert.equal(cookie.name, `windlass-${new URL(rig.url).port}`);
+  await context.clearCookies();
+  assert.equal(await asked({ "X-Windlass-Page": key }), 401, "the page key alone");
+  await context.addCookies([cookie]);
+  assert.equal(await asked({ "X-Windlass-Page": key }), 200, "both");
+  await used.context().close();
+  await again.context().close();
+  await context.close();
+});
+
+for (const name of ["127.0.0.1", FOREIGN]) {
+  test(`a page of ${name === FOREIGN ? "a foreign site" : "another port of this host"} reads and changes nothing, and frames nothing`, async () => {
+    const page = await rig.page();
+    const { page: stranger, close } = await strangerAt(page.context(), name);
+    await stranger.evaluate(async (url) => {
+      const json = { "content-type": "application/json" };
+      const tries = [
+        ["/v1/overview", { credentials: "include", mode: "no-cors" }],
+        ["/v1/changes", { credentials: "include", mode: "no-cors" }],
+        ["/v1/sessions", { method: "POST", credentials: "include", mode: "no-cors", body: '{"id":"stolen"}' }],
+        ["/v1/logout", { method: "POST", credentials: "include", mode: "no-cors", body: "{}" }],
+        ["/login", { method: "POST", mode: "no-cors", body: '{"code":"00"}' }],
+        // The header of the page needs leave, which nobody gives.
+        ["/v1/sessions", { method: "POST", credentials: "include", headers: { ...json, "X-Windlass-Page": "00" }, body: '{"id":"stolen"}' }],
+        ["/v1/overview", { credentials: "include" }],
+      ];
+      for (const [path, options] of tries) await fetch(url + path, options).then((answer) => answer.type === "opaque" || Promise.reject(new Error("it could be read"))).catch((error) => error.message === "it could be read" && (document.title = "read"));
+      await new Promise((done) => {
+        const frame = document.querySelector("iframe");
+        frame.onload = done;
+        frame.src = url + "/";
+      });
+      // A form of its own.
+      const form = Object.assign(document.createElement("form"), { method: "post", action: url + "/v1/sessions", enctype: "text/plain", target: "_blank" });
+      form.append(Object.assign(document.createElement("input"), { name: '{"id":"stolen', value: '"}' }));
+      document.body.append(form);
+    }, rig.url);
+    const [opened] = await Promise.all([page.context().waitForEvent("page"), stranger.evaluate(() => document.querySelector("form").submit())]);
+    await opened.waitForLoadState();
+    assert.match(await opened.textContent("body"), /origin_not_allowed/);
+    assert.notEqual(await stranger.title(), "read");
+    assert.ok(stranger.statuses.length >= 6 && stranger.statuses.every((status) => status === 403), String(stranger.statuses));
+    assert.equal((await rig.api("/v1/sessions?limit=200")).items.some((session) => session.id === "stolen"), false);
+    assert.equal(await page.evaluate(async () => (await fetch("/v1/overview", { headers: { "X-Windlass-Page": localStorage.getItem("windlass-page-key") } })).status), 200, "nobody was logged out");
+    close();
+    await page.context().close();
+  });
+}
+
+test("a foreign name that was bound to this server gets nothing, not even the page", async () => {
+  const context = await rig.browser.newContext();
+  const page = await context.newPage();
+  const at = `http://${REBOUND}:${new URL(rig.url).port}`;
+  for (const path of ["/", "/ui/calls", "/assets/app.js", "/v1/overview", "/openapi.json", "/metrics"]) {
+    const answer = await page.goto(at + path);
+    assert.equal(answer.status(), 403, path);
+    assert.match(await answer.text(), /host_not_allowed/, path);
+  }
+  // From such a page, as its own origin, with a token that somebody has leaked to it.
+  const status = await page.evaluate(async (token) => (await fetch("/v1/sessions", { method: "POST", headers: { Authorization: `Bearer ${token}` }, body: '{"id":"stolen"}' })).status, rig.token);
+  assert.equal(status, 403);
+  await context.close();
+});
+
+test("the headers are the strict ones, on the page and on every asset", async () => {
+  for (const path of ["/", "/ui/calls", "/assets/app.js", "/assets/style.css", "/assets/vendor/preact.mjs"]) {
+    const { headers } = await fetch(rig.url + path);
+    const found = ["content-security-policy", "x-frame-options", "x-content-type-options", "referrer-policy", "cross-origin-opener-policy", "cross-origin-resource-policy", "access-control-allow-origin"].map((name) => headers.get(name));
+    assert.deepEqual(found, [POLICY, "DENY", "nosniff", "no-referrer", "same-origin", "same-origin", null], path);
+    assert.equal((await fetch(rig.url + path, { headers: { "If-None-Match": headers.get("etag") } })).status, 304, path);
+  }
+});
+
+/** Words that programs go by: every second copy of a screen leaves them as they are, so that what depends on them is drawn. */
+const WORDS = new Set(["kind", "state", "type", "format", "$ref", "stream", "ruling", "direction", "class", "by", "decision", "siblings"]);
+/** What must stay, or nothing is loaded. */
+const KEPT = new Set(["call", "next"]);
+
+/** Plants a text in every string of an answer, and in the names of arguments and labels. */
+function planted(value, text, spare, name = "") {
+  if (typeof value === "string") return KEPT.has(name) || (spare && WORDS.has(name)) ? value : value + text;
+  if (Array.isArray(value)) return value.slice(0, 2).map((one) => planted(one, text, spare, name));
+  if (value === null || typeof value !== "object") return value;
+  const isNamed = name === "args" || name === "labels";
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [isNamed ? key + text : key, planted(one, text, spare, key)]));
+}
+
+test("100 texts that would do something, in every field of every screen: none does", async () => {
+  const all = payloads();
+  assert.ok(all.length >= 100);
+  const page = await rig.page();
+  // Kept here and not in the page: what happens may lead away from it.
+  const hits = [];
+  await page.exposeFunction("hit", (what) => void hits.push(String(what)));
+  await page.addInitScript(() => {
+    window.alert = window.hit;
+    document.addEventListener("securitypolicyviolation", (event) => window.hit(`policy: ${event.violatedDirective} ${event.sample}`));
+  });
+  // Each answer has the next text in all its strings.
+  const answered = new Map();
+  let fields = 0;
+  const answers = new Map();
+  await page.route("**/v1/**", async (route) => {
+    const url = route.request().url();
+    if (url.endsWith("/v1/changes")) return route.abort();
+    const count = answered.get(url) ?? 0;
+    answered.set(url, count + 1);
+    if (!answers.has(url)) answers.set(url, route.fetch().then(async (answer) => ({ status: answer.status(), text: await answer.text() })));
+    const { status, text } = await answers.get(url);
+    // Refusals are shown, too.
+    const body = count % 31 === 30 ? { code: "internal", detail: "refused" } : JSON.parse(text);
+    const number = count % all.length;
+    const mark = ` [${number}] ${all[number]}`;
+    const spare = Math.floor(count / all.length) % 2 === 0 ? number % 2 === 0 : number % 2 === 1;
+    fields += 1;
+    await route.fulfill({ status: count % 31 === 30 ? 500 : status, contentType: "application/json", body: JSON.stringify(planted(body, mark, spare)) }).catch(() => {});
+  });
+  const { visited } = await screensWithWork();
+  for (const [name, [module, screen, props]] of Object.entries(visited)) {
+    await page.goto(`${rig.url}/ui/nowhere`);
+    await page.locator("main h1").waitFor();
+    const leaves = (frame) => hits.push(`the page was led to ${frame.url()}`);
+    page.on("framenavigated", leaves);
+    await page.evaluate(async ([module, screen, props, copies]) => {
+      const [{ [screen]: Screen }, { h, render }] = await Promise.all([import(`/assets/${module}`), import("/assets/vendor/preact.mjs")]);
+      const query = new URLSearchParams();
+      const root = document.createElement("div");
+      root.id = "copies";
+      document.querySelector("main").append(root);
+      render(Array.from({ length: copies }, (_, key) => h("div", { key, class: "copy" }, h(Screen, { ...props, query }))), root);
+    }, [module, screen, props, all.length]);
+    const seen = () => page.evaluate(() => [...new Set([...document.querySelector("#copies").textContent.matchAll(/\[(\d+)\]/g)].map((found) => Number(found[1])))].length);
+    await until(`${name} shows all texts`, async () => hits.length > 0 || (await seen()) >= all.length);
+    assert.deepEqual(hits.slice(0, 5), [], name);
+    await page.waitForFunction(() => !document.querySelector("#copies [aria-busy=true]"));
+    assert.deepEqual(hits, [], name);
+    const made = await page.evaluate(() => {
+      const links = [...document.querySelectorAll("main a")].filter((link) => !["http:", "https:"].includes(link.protocol));
+      return document.querySelectorAll("main :is(script, iframe, img, object, embed, form[action], video, audio, svg, math, style, link, base, meta, marquee)").length + links.length;
+    });
+    assert.equal(made, 0, `${name}: no text became an element`);
+    assert.equal(await page.getByText("could not be drawn").count(), 0, `${name} is drawn`);
+    page.off("framenavigated", leaves);
+  }
+  console.log(`# ${all.length} texts in ${fields} answers of ${Object.keys(visited).length} screens`);
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+/** Every screen as a component, with work behind it. */
+async function screensWithWork() {
+  const waits = await rig.api("/v1/waiting");
+  assert.ok(waits.items.length > 0, "something waits");
+  return {
+    visited: {
+      now: ["now.js", "Now", {}],
+      waiting: ["people.js", "Waiting", {}],
+      sessions: ["sessions.js", "Sessions", {}],
+      session: ["sessions.js", "Session", { session: "work" }],
+      calls: ["calls.js", "Calls", {}],
+      call: ["calls.js", "Call", { call: work.call }],
+      batch: ["calls.js", "Batch", { session: "work", batch: "retried" }],
+      tasks: ["tasks.js", "Tasks", {}],
+      task: ["tasks.js", "Task", { session: "work", task: work.task }],
+      schedules: ["tasks.js", "Schedules", {}],
+      tools: ["tools.js", "Tools", {}],
+      tool: ["tools.js", "Tool", { tool: "order_parts" }],
+      policy: ["tools.js", "Policy", {}],
+      workers: ["tasks.js", "Workers", {}],
+    },
+  };
+}
+
+test("texts are shown as they are, and invisible characters as escapes", async () => {
+  const all = payloads().filter((payload) => payload.length < 1_000);
+  const calls = all.map((payload, place) => ({ id: `p${place}`, tool: "echo", args: { message: payload } }));
+  const { calls: made } = await rig.submit("xss", calls, { key: "xss", wait: "settled" });
+  const page = await rig.page();
+  for (const place of [0, 17, 42, ...all.keys()].slice(0, 3).concat(all.findIndex((payload) => payload.includes("\u202e")), all.findIndex((payload) => payload.includes("\u200b")))) {
+    await page.goto(`${rig.url}/ui/calls/${made[place].call}`);
+    await loaded(page);
+    const told = (await page.locator("#args ~ .args").first().innerText()).replace(/\s+/g, "");
+    const visible = all[place].replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202f\u205f-\u206f\ufeff]/g, (found) => `\\u{${found.codePointAt(0).toString(16)}}`);
+    assert.ok(told.includes(visible.replace(/\s+/g, "")), `${JSON.stringify(all[place])} is shown as it is: ${told}`);
+  }
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+  await rig.api("/v1/sessions/xss", undefined, "DELETE");
+});
+
+test("every screen is listed here", () => assert.equal(Object.keys(screens(work)).length, 14));

@@ -1,0 +1,38 @@
+/** Requests that are repeated until they are answered. */
+import { Problem } from "./errors.js";
+
+const RETRY_MS = 20;
+const RETRY_MS_MAX = 1_000;
+const BUSY = [429, 502, 503, 504];
+
+export interface Asked {
+  method: string;
+  token: string;
+  body?: unknown;
+  /** How long lost connections and busy servers are tried again. */
+  giveUpMs: number;
+}
+
+export function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}
+
+export async function ask(url: string, { method, token, body, giveUpMs }: Asked): Promise<unknown> {
+  const headers: Record<string, string> = { authorization: `Bearer ${token}` };
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const until = Date.now() + giveUpMs;
+  for (let delay = RETRY_MS; ; delay = Math.min(delay * 2, RETRY_MS_MAX)) {
+    let response: Response;
+    try {
+      response = await fetch(url, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
+      if (response.ok) return await response.json();
+    } catch (lost) {
+      if (Date.now() > until) throw lost;
+      await pause(delay);
+      continue;
+    }
+    if (!BUSY.includes(response.status) || Date.now() > until) throw await Problem.of(response);
+    await response.body?.cancel();
+    await pause(delay);
+  }
+}

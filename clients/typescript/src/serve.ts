@@ -1,0 +1,349 @@
+/** A process that serves a toolbox: it takes attempts, runs them, and reports what they do. */
+import { randomBytes } from "node:crypto";
+import { type Answer, Context, type Parts, type Pending, type Reporting, type TakenAttempt } from "./context.js";
+import { Problem, Stopped, ToolFailure } from "./errors.js";
+import { ask, pause } from "./request.js";
+import type { Tool } from "./tool.js";
+
+/** How long a request for work waits: less than the silence of the server, so that the next one is in time. */
+const TAKE_WAIT_MS = 4_000;
+/** How long a heartbeat waits for news. */
+const BEAT_MS = 1_000;
+/** The largest report, and about the most that one request has: the server takes 8 MiB. */
+const REPORT_BYTES_MAX = 7 << 20;
+/** The statuses of requests whose content is at fault: sent again, they are refused again. */
+const CONTENT_STATUSES = [400, 413, 422];
+
+export interface ToolboxOptions {
+  /** By default `WINDLASS_URL`, else the server of this machine. */
+  url?: string;
+  /** By default `WINDLASS_TOKEN`. */
+  token?: string;
+  /** How many calls run here at once; by default 16. */
+  slots?: number;
+}
+
+interface AttemptNews {
+  attempt: string;
+  state: "running" | "unheard" | "over";
+  stop?: string;
+  answers: { n: number; answer: Answer }[];
+}
+
+/** The tools of one process, under the name of a toolbox. Several processes may serve one, if they have the same tools. */
+export class Toolbox {
+  readonly #tools: Map<string, Tool>;
+  readonly #slots: number;
+  readonly #url: string;
+  readonly #token: string;
+  readonly #worker = `ts-${process.pid}-${randomBytes(4).toString("hex")}`;
+  readonly #attempts = new Map<string, RunningAttempt>();
+  #manifest = "";
+  #running = 0;
+  #stopping = false;
+  #flushing = false;
+  #wake: () => void = () => undefined;
+
+  constructor(
+    readonly name: string,
+    tools: readonly Tool[],
+    options: ToolboxOptions = {},
+  ) {
+    this.#tools = new Map(tools.map((tool) => [tool.name, tool]));
+    this.#slots = options.slots ?? 16;
+    this.#url = options.url ?? process.env["WINDLASS_URL"] ?? "http://127.0.0.1:7420";
+    this.#token = options.token ?? process.env["WINDLASS_TOKEN"] ?? "";
+  }
+
+  /** Serves until `stop`, then until the running attempts have ended. */
+  async serve(): Promise<void> {
+    await this.#put();
+    let serving = true;
+    const beats = this.#beat(() => serving);
+    try {
+      await this.#take();
+      while (this.#attempts.size > 0) await pause(20);
+      await this.#ask("POST", "/take", { worker: this.#worker, manifest: this.#manifest, max: 0 }).catch(() => undefined);
+    } finally {
+      serving = false;
+      await beats;
+    }
+  }
+
+  get isStopping(): boolean {
+    return this.#stopping;
+  }
+
+  /** Takes no more attempts; `serve` returns once the running ones have ended. */
+  stop(): void {
+    this.#stopping = true;
+    this.#wake();
+  }
+
+  async #put(): Promise<void> {
+    const tools = await Promise.all([...this.#tools.values()].map((tool) => tool.manifest()));
+    const put = (await this.#ask("PUT", "", { tools })) as { manifest: string };
+    this.#manifest = put.manifest;
+  }
+
+  async #take(): Promise<void> {
+    while (!this.#stopping) {
+      const free = this.#slots - this.#running;
+      if (free <= 0) {
+        await new Promise<void>((resolve) => (this.#wake = resolve));
+        continue;
+      }
+      const body = { worker: this.#worker, manifest: this.#manifest, max: free, wait_ms: TAKE_WAIT_MS };
+      try {
+        const taken = (await this.#ask("POST", "/take", body)) as { attempts: TakenAttempt[] };
+        for (const attempt of taken.attempts) this.#begin(attempt);
+      } catch (error) {
+        if (!(error instanceof Problem)) throw error;
+        if (error.code === "manifest_changed") return;
+        if (error.code !== "not_found") throw error;
+        await this.#put();
+      }
+    }
+  }
+
+  #begin(taken: TakenAttempt): void {
+    const attempt = new RunningAttempt(taken, {
+      flush: () => this.#flush(),
+      lend: (slots) => this.#free(slots),
+    });
+    this.#attempts.set(taken.attempt, attempt);
+    this.#running += 1;
+    void this.#run(attempt);
+  }
+
+  async #run(attempt: RunningAttempt): Promise<void> {
+    const tool = this.#tools.get(attempt.taken.tool);
+    try {
+      attempt.end = endOf(await tool?.run(attempt.taken.args, new Context(attempt)));
+    } catch (error) {
+      const isStop = error instanceof Stopped || attempt.signal.aborted;
+      attempt.end = isStop ? { type: "stopped" } : { type: "failure", failure: ToolFailure.body(error) };
+    }
+    this.#free(1);
+    this.#flush();
+  }
+
+  #free(slots: number): void {
+    this.#running -= slots;
+    if (slots > 0) this.#wake();
+  }
+
+  /** Sends what is new, of all attempts together: what one turn of the loop makes travels together. */
+  #flush(): void {
+    if (this.#flushing) return;
+    this.#flushing = true;
+    setImmediate(() => {
+      this.#flushing = false;
+      const reports = [...this.#attempts.values()].map((attempt) => attempt.news()).filter((report) => report !== undefined);
+      if (reports.length > 0) void this.#send(reports, 0);
+    });
+  }
+
+  /** Says that the process lives, and asks for what is still missing. */
+  async #beat(isServing: () => boolean): Promise<void> {
+    while (isServing()) {
+      if (this.#attempts.size > 0) await this.#send([...this.#attempts.values()].map((attempt) => attempt.whole()), BEAT_MS);
+      await pause(50);
+    }
+  }
+
+  /** Sends reports, in several requests if they are large. One that is too large for any has failed. */
+  async #send(reports: Record<string, unknown>[], waitMs: number): Promise<void> {
+    let group: Record<string, unknown>[] = [];
+    let bytesInGroup = 0;
+    for (const report of reports) {
+      const bytes = Buffer.byteLength(JSON.stringify(report));
+      if (bytes > REPORT_BYTES_MAX) {
+        this.#fail(report, `it has ${bytes} bytes as JSON, and may have ${REPORT_BYTES_MAX}`);
+        continue;
+      }
+      if (group.length > 0 && bytesInGroup + bytes > REPORT_BYTES_MAX) {
+        await this.#sendGroup(group, 0);
+        [group, bytesInGroup] = [[], 0];
+      }
+      group.push(report);
+      bytesInGroup += bytes;
+    }
+    if (group.length > 0) await this.#sendGroup(group, waitMs);
+  }
+
+  async #sendGroup(reports: Record<string, unknown>[], waitMs: number): Promise<void> {
+    const body = { worker: this.#worker, wait_ms: waitMs, reports };
+    try {
+      const news = (await this.#ask("POST", "/reports", body)) as { attempts: AttemptNews[] };
+      for (const one of news.attempts) {
+        this.#attempts.get(one.attempt)?.hear(one);
+        if (one.state === "over") this.#attempts.delete(one.attempt);
+      }
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      await this.#refused(reports, error);
+    }
+  }
+
+  /** The server does not take a request. Of several reports one may be at fault; the attempt of that one must not hang. */
+  async #refused(reports: Record<string, unknown>[], problem: Problem): Promise<void> {
+    console.error(`a report is refused: ${problem.message}`);
+    if (!CONTENT_STATUSES.includes(problem.status)) return;
+    if (reports.length > 1) {
+      for (const report of reports) await this.#sendGroup([report], 0);
+      return;
+    }
+    for (const report of reports) this.#fail(report, problem.message);
+  }
+
+  #fail(report: Record<string, unknown>, why: string): void {
+    this.#attempts.get(report["attempt"] as string)?.refused(report, why);
+  }
+
+  /** Sends a request until it is answered: everything in it may be sent again. */
+  #ask(method: string, path: string, body: unknown): Promise<unknown> {
+    return ask(`${this.#url}/v1/toolboxes/${this.name}${path}`, { method, token: this.#token, body, giveUpMs: Infinity });
+  }
+}
+
+interface Hooks {
+  flush(): void;
+  lend(slots: number): void;
+}
+
+interface OpenOperation {
+  operation: Record<string, unknown>;
+  resolve: (answer: Answer) => void;
+  reject: (error: Error) => void;
+}
+
+/** An attempt that runs here. */
+class RunningAttempt implements Reporting {
+  end: Record<string, unknown> | undefined;
+  readonly #stop = new AbortController();
+  readonly #open = new Map<number, OpenOperation>();
+  readonly #hooks: Hooks;
+  #number = 0;
+  #unsent: number[] = [];
+  #words: Record<string, unknown> = {};
+  #log: unknown[] = [];
+  #endSent = false;
+
+  constructor(
+    readonly taken: TakenAttempt,
+    hooks: Hooks,
+  ) {
+    this.#hooks = hooks;
+  }
+
+  get signal(): AbortSignal {
+    return this.#stop.signal;
+  }
+
+  async operate(operation: Record<string, unknown>): Promise<Answer> {
+    if (this.signal.aborted) throw new Stopped("the attempt must stop");
+    const number = ++this.#number;
+    const answer = new Promise<Answer>((resolve, reject) => this.#open.set(number, { operation, resolve, reject }));
+    this.#unsent.push(number);
+    this.#hooks.flush();
+    if (operation["type"] !== "call") return await answer;
+    // A nested call may need the slot.
+    this.#hooks.lend(1);
+    try {
+      return await answer;
+    } finally {
+      this.#hooks.lend(-1);
+    }
+  }
+
+  say({ log, ...words }: Record<string, unknown>): void {
+    if (log !== undefined) this.#log.push(log);
+    Object.assign(this.#words, words);
+    this.#hooks.flush();
+  }
+
+  /** What was not reported yet. */
+  news(): Record<string, unknown> | undefined {
+    const report: Record<string, unknown> = { attempt: this.taken.attempt, ...this.#words };
+    this.#words = {};
+    if (this.#log.length > 0) report["log"] = this.#log.splice(0);
+    const operations = this.#operations(this.#unsent.splice(0));
+    if (operations.length > 0) report["operations"] = operations;
+    if (this.end !== undefined && !this.#endSent) {
+      report["end"] = this.end;
+      this.#endSent = true;
+    }
+    return Object.keys(report).length > 1 ? report : undefined;
+  }
+
+  /** Everything that is not answered: after a restart the server knows none of it. */
+  whole(): Record<string, unknown> {
+    const report: Record<string, unknown> = { attempt: this.taken.attempt };
+    const operations = this.#operations([...this.#open.keys()]);
+    if (operations.length > 0) report["operations"] = operations;
+    if (this.end !== undefined) report["end"] = this.end;
+    return report;
+  }
+
+  #operations(numbers: number[]): Record<string, unknown>[] {
+    return numbers.flatMap((n) => {
+      const open = this.#open.get(n);
+      return open === undefined ? [] : [{ n, do: open.operation }];
+    });
+  }
+
+  /** The server does not take this report, such as one that is too large: its operations and its end have failed. */
+  refused(report: Record<string, unknown>, why: string): void {
+    for (const { n } of (report["operations"] ?? []) as { n: number }[]) {
+      this.#open.get(n)?.resolve({ type: "refused", code: "misused", message: why });
+      this.#open.delete(n);
+    }
+    if (report["end"] !== undefined && report["end"] === this.end) {
+      this.end = { type: "failure", failure: { message: `The result was not taken: ${why}`, internal: true } };
+      this.#endSent = false;
+      this.#hooks.flush();
+    }
+  }
+
+  hear(news: AttemptNews): void {
+    for (const { n, answer } of news.answers) {
+      this.#open.get(n)?.resolve(answer);
+      this.#open.delete(n);
+    }
+    if (news.state !== "over" && news.stop === undefined) return;
+    this.#stop.abort(new Stopped(news.stop ?? "the attempt is over"));
+    for (const open of this.#open.values()) open.reject(new Stopped(news.stop ?? "the attempt is over"));
+    this.#open.clear();
+  }
+}
+
+function endOf(returned: unknown): Record<string, unknown> {
+  const kind = (returned as { kind?: unknown } | null | undefined)?.kind;
+  if (kind === "windlass.pending") {
+    const { name, deadlineMs } = returned as Pending;
+    return { type: "pending", name, ...(deadlineMs === undefined ? {} : { deadline_ms: deadlineMs }) };
+  }
+  if (kind === "windlass.parts") {
+    const { value, parts } = returned as Parts;
+    return { type: "value", value: value ?? null, parts };
+  }
+  return { type: "value", value: returned ?? null };
+}
+
+/** Serves tools until SIGINT or SIGTERM, then lets the running ones end; a second signal ends the process at once. */
+export async function serve(toolbox: string, tools: readonly Tool[], options: ToolboxOptions = {}): Promise<void> {
+  const serving = new Toolbox(toolbox, tools, options);
+  const stop = (): void => {
+    if (serving.isStopping) process.exit(130);
+    serving.stop();
+  };
+  process.on("SIGINT", stop);
+  process.on("SIGTERM", stop);
+  try {
+    await serving.serve();
+  } finally {
+    process.off("SIGINT", stop);
+    process.off("SIGTERM", stop);
+  }
+}

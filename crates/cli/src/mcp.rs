@@ -1,0 +1,244 @@
+//! `windlass mcp`: carries the messages of an MCP client between its pipes and the owner of the folder.
+//!
+//! Clients do not restart a server that dies in the middle of a conversation, so this process outlives the owner: a request
+//! whose answer did not come is sent again to the next owner, which it starts if there is none. The owner joins it with what
+//! was begun, so nothing happens twice.
+
+mod entry;
+mod owner;
+mod servers;
+
+use crate::args::{McpArgs, McpCommand};
+use crate::door::At;
+use crate::serve;
+use owner::{OwnerStartError, OwnerStarter};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::{BufRead, Read, Write};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
+use windlass::sessions::check_session_name;
+use windlass_server::ProblemCode;
+use windlass_server::client::mcp::McpPost;
+use windlass_server::client::{Client, ClientError};
+
+/// The longest line that is read: longer than any body that the owner takes.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+/// Lines that wait to be carried or written.
+const LINES_MAX: usize = 64;
+/// How long requests may still be answered once the client has closed its end.
+const CLOSING_WAIT: Duration = Duration::from_secs(5);
+/// How long to pause before an owner that does not take work is asked again.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// By which Claude Code names its conversation to the servers that it starts.
+const CLAUDE_SESSION: &str = "CLAUDE_CODE_SESSION_ID";
+
+pub async fn mcp(at: &At, args: McpArgs) -> anyhow::Result<ExitCode> {
+    if let Some(command) = args.command {
+        return match command {
+            McpCommand::Ls(args) => servers::ls(at, &args),
+            McpCommand::Test(args) => servers::test(at, &args).await,
+            McpCommand::Accept(args) => servers::accept(at, &args).await,
+            McpCommand::Add(args) => servers::add(at, args).await,
+            McpCommand::Import(args) => entry::import(&args),
+        };
+    }
+    serve::on_a_folder(at)?;
+    let session = args.session.or_else(client_session);
+    if let Some(session) = &session {
+        check_session_name(session).map_err(|error| crate::exit::Usage(error.to_string()))?;
+    }
+    let bridge = Arc::new(Bridge {
+        owner: OwnerStarter::new(at)?,
+        post: Mutex::new(McpPost {
+            session,
+            bridge: windlass::batch::fresh_key()?,
+            session_id: None,
+            may_approve: args.approve,
+        }),
+        written: writer(),
+    });
+    bridge.carry_all(reader()).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The session of the conversation that the client names, if it names one.
+fn client_session() -> Option<String> {
+    let name = format!("mcp-claude-{}", std::env::var(CLAUDE_SESSION).ok()?);
+    check_session_name(&name).is_ok().then_some(name)
+}
+
+/// The lines of standard input. A line that is too long is none, and neither is what follows it.
+fn reader() -> mpsc::Receiver<String> {
+    let (lines, read) = mpsc::channel(LINES_MAX);
+    std::thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        loop {
+            let mut line = String::new();
+            match input.by_ref().take(LINE_BYTES_MAX).read_line(&mut line) {
+                Ok(count) if count > 0 && line.ends_with('\n') => {}
+                // The last line may end with the input.
+                Ok(count) if count > 0 && (count as u64) < LINE_BYTES_MAX => {}
+                Ok(_) | Err(_) => return,
+            }
+            if !line.trim().is_empty() && lines.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    read
+}
+
+/// A line for standard output, and whom to tell once it is written.
+type WrittenLine = (String, oneshot::Sender<()>);
+
+/// Writes lines to standard output, each whole.
+fn writer() -> mpsc::Sender<WrittenLine> {
+    let (lines, mut written) = mpsc::channel::<WrittenLine>(LINES_MAX);
+    std::thread::spawn(move || {
+        while let Some((line, done)) = written.blocking_recv() {
+            let mut output = std::io::stdout().lock();
+            if writeln!(output, "{line}").and_then(|()| output.flush()).is_err() {
+                // The client is gone: nobody is left to carry for.
+                return;
+            }
+            // The request may have been cancelled meanwhile.
+            let _ = done.send(());
+        }
+    });
+    lines
+}
+
+struct Bridge {
+    owner: OwnerStarter,
+    post: Mutex<McpPost>,
+    written: mpsc::Sender<WrittenLine>,
+}
+
+/// The result of one try to carry a message.
+enum Carried {
+    /// It was answered, or wants no answer.
+    Done,
+    /// The owner went away, or takes no work now.
+    Again,
+    /// It is refused, for this reason.
+    Refused(String),
+}
+
+impl Bridge {
+    /// Carries messages until the client closes its end.
+    async fn carry_all(self: Arc<Self>, mut lines: mpsc::Receiver<String>) {
+        let (mut carrying, mut running) = (JoinSet::new(), HashMap::<String, AbortHandle>::new());
+        loop {
+            let line = tokio::select! {
+                line = lines.recv() => line,
+                () = self.written.closed() => None,
+            };
+            let Some(line) = line else { break };
+            while carrying.try_join_next().is_some() {}
+            running.retain(|_, carried| !carried.is_finished());
+            let message: Value = match serde_json::from_str(&line) {
+                Ok(message) => message,
+                Err(error) => {
+                    self.fail(&Value::Null, -32_700, &format!("the line is no JSON: {error}")).await;
+                    continue;
+                }
+            };
+            let id = message.get("id").filter(|_| message.get("method").is_some()).cloned();
+            if message["method"] == "notifications/cancelled" {
+                // First told, then cut: before the modern era a broken connection alone is no cancel.
+                self.carry(&line, None).await;
+                if let Some(request) = running.remove(&message["params"]["requestId"].to_string()) {
+                    request.abort();
+                }
+                continue;
+            }
+            if message["method"] == "initialize" {
+                // Everything behind it belongs to the session that it opens.
+                self.carry(&line, id).await;
+                continue;
+            }
+            let (bridge, name) = (self.clone(), id.as_ref().map(Value::to_string));
+            let carried = carrying.spawn(async move { bridge.carry(&line, id).await });
+            running.extend(name.map(|name| (name, carried)));
+        }
+        let all = async { while carrying.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(CLOSING_WAIT, all).await;
+    }
+
+    /// Carries one message until it is answered.
+    async fn carry(&self, line: &str, id: Option<Value>) {
+        let mut progress = 0.0;
+        loop {
+            let carried = match self.owner.client().await {
+                Ok(client) => self.carry_once(&client, line, id.as_ref(), &mut progress).await,
+                Err(OwnerStartError(why)) => Carried::Refused(why),
+            };
+            match (carried, &id) {
+                (Carried::Done, _) => return,
+                // Nobody waits for it.
+                (Carried::Again, None) => return,
+                (Carried::Again, Some(_)) => tokio::time::sleep(AGAIN_AFTER).await,
+                (Carried::Refused(why), Some(id)) => return self.fail(id, -32_603, &why).await,
+                (Carried::Refused(why), None) => return crate::logs::tell!("{why}"),
+            }
+        }
+    }
+
+    async fn carry_once(
+        &self,
+        client: &Client,
+        line: &str,
+        id: Option<&Value>,
+        progress: &mut f64,
+    ) -> Carried {
+        let post = self.post().clone();
+        let mut reply = match client.mcp(&post, line).await {
+            Ok(reply) => reply,
+            Err(ClientError::Unreachable { .. }) => return Carried::Again,
+            Err(ClientError::Problem(problem)) => {
+                use ProblemCode::{Draining, Overloaded, StoreUnavailable};
+                let passes = matches!(problem.code, Draining | Overloaded | StoreUnavailable);
+                return if passes { Carried::Again } else { Carried::Refused(problem.detail) };
+            }
+            Err(error) => return Carried::Refused(error.to_string()),
+        };
+        if let Some(opened) = reply.session_id() {
+            self.post().session_id = Some(opened.to_string());
+        }
+        while let Some(text) = reply.next().await {
+            let Ok(message) = serde_json::from_str::<Value>(&text) else { continue };
+            if message.get("id").is_some() && message.get("method").is_none() {
+                self.write(text).await;
+                return Carried::Done;
+            }
+            // The next owner counts from the beginning, and progress must not go back.
+            match message["params"]["progress"].as_f64() {
+                Some(number) if number <= *progress => continue,
+                number => *progress = number.unwrap_or(*progress),
+            }
+            self.write(text).await;
+        }
+        if id.is_some() { Carried::Again } else { Carried::Done }
+    }
+
+    async fn fail(&self, id: &Value, code: i64, why: &str) {
+        let answer = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}});
+        self.write(answer.to_string()).await;
+    }
+
+    /// Writes a line, and waits until it is written: a client that is gone is noticed where lines are read.
+    async fn write(&self, line: String) {
+        let (done, written) = oneshot::channel();
+        if self.written.send((line, done)).await.is_ok() {
+            let _ = written.await;
+        }
+    }
+
+    fn post(&self) -> MutexGuard<'_, McpPost> {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,201 @@
+//! `windlass mcp`: a client on pipes, the owner behind it started, shared and killed.
+
+use crate::rig::{Rig, until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+/// Tools that say when they begin, and return once there is a file `go`.
+const TOOLS: &str = r#"
+[tools.once]
+command = ["./work.sh"]
+class = "once"
+
+[tools.read]
+command = ["./work.sh"]
+class = "read"
+"#;
+
+const WORK: &str = r#"
+echo begin >> log
+while [ ! -e go ]; do sleep 0.02; done
+echo effect >> log
+echo '"done"'
+"#;
+
+fn rig() -> Rig {
+    let rig = Rig::with(TOOLS);
+    rig.script("work.sh", WORK);
+    rig
+}
+
+/// A client that has started a bridge.
+struct Client {
+    bridge: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Client {
+    fn start(rig: &Rig) -> Client {
+        let mut command = rig.command(&["mcp", "--session", "chat"]);
+        let mut bridge =
+            command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("windlass starts");
+        let (input, output) = (bridge.stdin.take(), bridge.stdout.take().expect("a pipe"));
+        Client { bridge, input, output: BufReader::new(output) }
+    }
+
+    /// One that has said hello.
+    fn open(rig: &Rig) -> Client {
+        let mut client = Client::start(rig);
+        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+        client.send(json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}));
+        assert_eq!(client.read()["result"]["protocolVersion"], "2025-11-25");
+        client.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        client
+    }
+
+    fn send(&mut self, message: Value) {
+        let input = self.input.as_mut().expect("it is open");
+        writeln!(input, "{message}").and_then(|()| input.flush()).expect("the bridge reads");
+    }
+
+    /// With a progress token, so that its answer is held for long.
+    fn call(&mut self, id: u64, tool: &str) {
+        let params = json!({"name": tool, "arguments": {}, "_meta": {"progressToken": id}});
+        self.send(json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
+    }
+
+    fn read(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("the bridge writes");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    /// The result of the call of this id, and its text.
+    fn result(&mut self, id: u64) -> (Value, String) {
+        loop {
+            let message = self.read();
+            if message["id"] == id {
+                let result = message["result"].clone();
+                let text = result["content"][0]["text"].as_str().unwrap_or_default().to_string();
+                return (message, text);
+            }
+            assert_eq!(message["method"], "notifications/progress", "{message}");
+        }
+    }
+
+    fn close(mut self) {
+        drop(self.input.take());
+        assert!(self.bridge.wait().expect("it is our child").success());
+    }
+}
+
+/// The owners of the rig's folder.
+fn owners(rig: &Rig) -> Vec<i32> {
+    let is_owner = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|word| word == b"serve")
+    };
+    rig.processes().into_iter().filter(is_owner).collect()
+}
+
+fn kill_owner(rig: &Rig) -> i32 {
+    let found = owners(rig);
+    let [owner] = found.as_slice() else { panic!("one owner, and not {found:?}") };
+    kill_process(Pid::from_raw(*owner).expect("a process"), Signal::KILL).expect("it is ours");
+    *owner
+}
+
+fn count(rig: &Rig, word: &str) -> usize {
+    rig.lines("log").iter().filter(|line| *line == word).count()
+}
+
+#[test]
+fn an_owner_is_killed_in_the_middle_of_a_call_and_the_client_is_answered() {
+    let rig = rig();
+    let mut client = Client::open(&rig);
+    client.call(1, "once");
+    until("it has begun", || count(&rig, "begin") == 1);
+    let killed = kill_owner(&rig);
+    let (answer, told) = client.result(1);
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    assert!(
+        told.contains("not known"),
+        "nobody knows whether it took effect, and it is not repeated: {told}"
+    );
+    assert_eq!(count(&rig, "begin"), 1);
+    assert!(owners(&rig).iter().all(|owner| *owner != killed) && owners(&rig).len() == 1);
+    // A call that only reads may run again, and does.
+    client.call(2, "read");
+    until("it has begun", || count(&rig, "begin") == 2);
+    kill_owner(&rig);
+    until("it runs again", || count(&rig, "begin") >= 3);
+    rig.write("go", "");
+    assert_eq!(client.result(2).1, "done");
+    until("nothing runs", || rig.run(&["calls", "--state", "open", "--json"]).json()["items"] == json!([]));
+    let (begun, effects) = (count(&rig, "begin"), count(&rig, "effect"));
+    // The client has the answer of the first: now it is a new call.
+    client.call(3, "once");
+    assert_eq!(client.result(3).1, "done");
+    assert_eq!((count(&rig, "begin"), count(&rig, "effect")), (begun + 1, effects + 1));
+    client.close();
+    assert_eq!(owners(&rig).len(), 1, "the owner stays");
+}
+
+#[test]
+fn a_call_that_had_ended_is_delivered_by_the_next_owner() {
+    let rig = rig();
+    let mut client = Client::open(&rig);
+    client.call(1, "once");
+    until("it has begun", || count(&rig, "begin") == 1);
+    // The bridge stands still while the call ends and its owner is killed: the answer is lost on the way.
+    let bridge = Pid::from_child(&client.bridge);
+    kill_process(bridge, Signal::STOP).expect("it is ours");
+    until("it stands still", || crate::rig::stands_still(bridge.as_raw_nonzero().get()));
+    rig.write("go", "");
+    until("its end is recorded", || rig.run(&["calls", "--json"]).json()["items"][0]["state"] == "succeeded");
+    kill_owner(&rig);
+    kill_process(bridge, Signal::CONT).expect("it is ours");
+    assert!(client.result(1).1.starts_with("done"));
+    assert_eq!(count(&rig, "effect"), 1);
+    client.close();
+}
+
+#[test]
+fn any_number_of_bridges_share_one_owner() {
+    let rig = rig();
+    rig.write("go", "");
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::start(&rig)).collect();
+    for client in &mut clients {
+        client.send(json!({"jsonrpc": "2.0", "id": 9, "method": "tools/list"}));
+    }
+    for client in &mut clients {
+        let listed = client.read();
+        let tools = listed["result"]["tools"].as_array().expect("tools").iter();
+        assert!(tools.clone().any(|tool| tool["name"] == "once"), "{listed}");
+    }
+    until("the others have left", || owners(&rig).len() == 1);
+    for client in clients {
+        client.close();
+    }
+}
+
+#[test]
+fn what_is_no_message_is_answered_and_a_cancel_ends_the_request() {
+    let rig = rig();
+    let mut client = Client::open(&rig);
+    let input = client.input.as_mut().expect("it is open");
+    input.write_all(b"no json\n").and_then(|()| input.flush()).expect("the bridge reads");
+    assert_eq!(client.read()["error"]["code"], -32_700);
+    client.call(1, "once");
+    until("it has begun", || count(&rig, "begin") == 1);
+    client.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}));
+    client.call(2, "once");
+    rig.write("go", "");
+    let (answer, told) = client.result(2);
+    assert!(told == "done" && answer["result"]["content"][1]["text"].is_string(), "it joins: {answer}");
+    assert_eq!((count(&rig, "begin"), count(&rig, "effect")), (1, 1));
+    client.close();
+}

@@ -1,0 +1,134 @@
+//! The answer to one request, message by message.
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+/// Progress that waits to be sent; more would be old by the time it is.
+const MESSAGES_MAX: usize = 4;
+
+/// The messages that answer one request: progress, then the answer. Whoever takes them to the end (`None` behind the answer)
+/// has delivered it; whoever drops this before has not.
+pub struct Conversation {
+    messages: mpsc::Receiver<OutgoingMessage>,
+    fate: Option<mpsc::Sender<Fate>>,
+    is_answered: bool,
+}
+
+/// A message on its way to the client.
+pub(crate) enum OutgoingMessage {
+    Progress(Value),
+    Answer(Value),
+}
+
+/// How a conversation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The answer was written to its end.
+    Delivered,
+    /// The client closed the connection.
+    Left,
+    /// The client cancelled the request.
+    Cancelled,
+}
+
+/// The side of a conversation that speaks.
+pub(crate) struct ConversationVoice(mpsc::Sender<OutgoingMessage>);
+
+/// The side of a conversation that hears how it ends.
+pub(crate) struct FateListener(mpsc::Receiver<Fate>);
+
+/// Cancels a request from outside its conversation.
+#[derive(Clone)]
+pub(crate) struct Canceller(mpsc::WeakSender<Fate>);
+
+impl Canceller {
+    pub(crate) fn cancel(&self) {
+        if let Some(fate) = self.0.upgrade() {
+            // Full: it is over already.
+            let _ = fate.try_send(Fate::Cancelled);
+        }
+    }
+}
+
+impl Conversation {
+    /// The sides of a new conversation.
+    pub(crate) fn begin() -> (Conversation, ConversationVoice, FateListener) {
+        let (spoken, messages) = mpsc::channel(MESSAGES_MAX);
+        let (fate, fates) = mpsc::channel(1);
+        let heard = Conversation { messages, fate: Some(fate), is_answered: false };
+        (heard, ConversationVoice(spoken), FateListener(fates))
+    }
+
+    pub(crate) fn canceller(&self) -> Option<Canceller> {
+        self.fate.as_ref().map(|fate| Canceller(fate.downgrade()))
+    }
+
+    /// The next message; `None` once the answer was taken, or if there will be none because the request was cancelled.
+    pub async fn next(&mut self) -> Option<Value> {
+        if self.is_answered {
+            if let Some(fate) = self.fate.take() {
+                // Full: the client cancelled it before.
+                let _ = fate.try_send(Fate::Delivered);
+            }
+            return None;
+        }
+        match self.messages.recv().await? {
+            OutgoingMessage::Progress(message) => Some(message),
+            OutgoingMessage::Answer(message) => {
+                self.is_answered = true;
+                Some(message)
+            }
+        }
+    }
+}
+
+impl ConversationVoice {
+    /// Sends progress, unless the client is too slow to take it.
+    pub(crate) fn progress(&self, message: Value) {
+        let _ = self.0.try_send(OutgoingMessage::Progress(message));
+    }
+
+    /// Sends the answer, and waits until it is delivered or the client has gone.
+    pub(crate) async fn answer(self, message: Value, listener: &mut FateListener) -> Fate {
+        // Nobody takes it: the listener hears that, too.
+        let _ = self.0.send(OutgoingMessage::Answer(message)).await;
+        listener.fate().await
+    }
+}
+
+impl FateListener {
+    /// Waits for the end of the conversation.
+    pub(crate) async fn fate(&mut self) -> Fate {
+        self.0.recv().await.unwrap_or(Fate::Left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn an_answer_is_delivered_once_it_was_taken_to_the_end() {
+        let (mut heard, voice, mut listener) = Conversation::begin();
+        voice.progress(json!(1));
+        let speaking = tokio::spawn(async move { voice.answer(json!("answer"), &mut listener).await });
+        assert_eq!(heard.next().await, Some(json!(1)));
+        assert_eq!(heard.next().await, Some(json!("answer")));
+        assert!(!speaking.is_finished(), "whoever has the answer may still fail to send it");
+        assert_eq!(heard.next().await, None);
+        assert_eq!(speaking.await.expect("no panic"), Fate::Delivered);
+    }
+
+    #[tokio::test]
+    async fn who_leaves_or_cancels_before_has_no_answer() {
+        let (mut heard, voice, mut listener) = Conversation::begin();
+        let speaking = tokio::spawn(async move { voice.answer(json!("answer"), &mut listener).await });
+        assert!(heard.next().await.is_some());
+        drop(heard);
+        assert_eq!(speaking.await.expect("no panic"), Fate::Left);
+        let (heard, _voice, mut listener) = Conversation::begin();
+        heard.canceller().expect("it goes on").cancel();
+        assert_eq!(listener.fate().await, Fate::Cancelled);
+    }
+}

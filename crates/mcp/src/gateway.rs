@@ -1,0 +1,454 @@
+//! The gateway: takes the messages of clients, and answers them.
+
+use crate::conversation::{Canceller, Conversation};
+use crate::delivery::{DeliveryLines, HeldLine, LineName};
+use crate::identity;
+use crate::list::{CANCEL_TASK, McpToolList, WAIT_TASK};
+use crate::message::{self, METHOD_NOT_FOUND, Message, RpcError, RpcRequest};
+use crate::peer::{Era, LEGACY, LegacySession, MODERN, Peer, TASKS};
+use crate::request::{CallIdentity, CallTask, McpCall, RequestState};
+use crate::seal::{self, Purpose};
+use crate::task;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::watch;
+use windlass::trace::TraceParent;
+use windlass::{EffectClass, Runtime};
+
+/// A runtime as an MCP server. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Gateway(Arc<GatewayParts>);
+
+struct GatewayParts {
+    runtime: Runtime,
+    closing: watch::Receiver<bool>,
+    lines: Arc<DeliveryLines>,
+    /// The requests under way that their clients can cancel by id, each by its conversation with us.
+    running: Mutex<HashMap<(String, String), Canceller>>,
+}
+
+/// The caller of a request, as whoever took the message knows it.
+#[derive(Clone, Debug)]
+pub struct Visitor {
+    /// The session of its calls, which the caller may use.
+    pub session: String,
+    /// Its principal.
+    pub principal: Arc<str>,
+    /// Whether a form in its client may approve calls.
+    pub may_approve: bool,
+    /// Whether a form in its client may answer questions.
+    pub may_answer: bool,
+    /// The name of the bridge that speaks for it, if there is one: it sends its requests again when the connection is cut.
+    pub bridge: Option<String>,
+}
+
+/// The headers that came with a message.
+#[derive(Clone, Debug, Default)]
+pub struct Headers {
+    /// `MCP-Protocol-Version`.
+    pub version: Option<String>,
+    /// `Mcp-Method`.
+    pub method: Option<String>,
+    /// `Mcp-Name`.
+    pub name: Option<String>,
+    /// `Mcp-Session-Id`.
+    pub session_id: Option<String>,
+    /// `Idempotency-Key`.
+    pub key: Option<String>,
+    /// Whether modern requests must have them: over pipes there are none.
+    pub are_required: bool,
+}
+
+/// The answer to a message.
+pub enum Exchange {
+    /// The message wants none.
+    Taken,
+    /// One message.
+    Answer {
+        /// The HTTP status that goes with it.
+        status: u16,
+        /// The message.
+        message: Value,
+        /// The id of the session that `initialize` has opened.
+        session_id: Option<String>,
+    },
+    /// Several messages, as they come.
+    Stream(Conversation),
+}
+
+impl Gateway {
+    /// The gateway to a runtime. Once `closing` is true, answers are not held any more.
+    pub fn new(runtime: &Runtime, closing: watch::Receiver<bool>) -> Gateway {
+        let (lines, running) = (Arc::default(), Mutex::default());
+        Gateway(Arc::new(GatewayParts { runtime: runtime.clone(), closing, lines, running }))
+    }
+
+    /// Whether a message works on a session, which it then opens.
+    pub fn uses_session(message: &Value) -> bool {
+        let method = message["method"].as_str().unwrap_or_default();
+        method == "tools/call" || method.starts_with("tasks/")
+    }
+
+    /// The answer to a message that could not be read.
+    pub fn unreadable(told: &str) -> Value {
+        RpcError::new(message::PARSE_ERROR, told).answer(&Value::Null)
+    }
+
+    /// Takes a message and answers it.
+    pub async fn take(&self, visitor: Visitor, headers: &Headers, message: Value) -> Exchange {
+        let request = match Message::read(message) {
+            Ok(Message::Request(request)) => request,
+            Ok(Message::Notification { method, params }) => {
+                if method == "notifications/cancelled" {
+                    self.cancel_request(&visitor, headers, &params);
+                }
+                return Exchange::Taken;
+            }
+            Ok(Message::Response) => return Exchange::Taken,
+            Err((error, id)) => return refused(&error, &id),
+        };
+        let id = request.id.clone();
+        match self.answer(visitor, headers, request).await {
+            Ok(exchange) => exchange,
+            Err(error) => refused(&error, &id),
+        }
+    }
+
+    async fn answer(
+        &self,
+        visitor: Visitor,
+        headers: &Headers,
+        request: RpcRequest,
+    ) -> Result<Exchange, RpcError> {
+        let peer = Peer::of(&request, headers).map_err(|error| match headers.are_required {
+            true => error,
+            false => error.with_status(200),
+        })?;
+        if peer.era == Era::Legacy && request.method != "initialize" {
+            headers.legacy_session(&**self.runtime().store(), &visitor.principal)?;
+        }
+        let result = match request.method.as_str() {
+            "initialize" if peer.era == Era::Legacy => return self.initialize(&visitor, &request),
+            "ping" if peer.era == Era::Legacy => json!({}),
+            "server/discover" => discovered(),
+            "tools/list" => self.list(&visitor, &peer, &request).await?,
+            "tools/call" => return self.call(visitor, headers, peer, request).await,
+            "tasks/get" | "tasks/update" | "tasks/cancel" => {
+                peer.must_take_tasks()?;
+                self.task(&visitor, &peer, &request).await?
+            }
+            method => {
+                let told = format!("there is no method {method:?} here");
+                let status = if peer.era == Era::Modern { 404 } else { 200 };
+                return Err(RpcError::new(METHOD_NOT_FOUND, told).with_status(status));
+            }
+        };
+        Ok(answered(&request.id, signed(peer.era, result)))
+    }
+
+    fn initialize(&self, visitor: &Visitor, request: &RpcRequest) -> Result<Exchange, RpcError> {
+        let wanted = request.params.get("protocolVersion").and_then(Value::as_str);
+        let wanted = wanted.ok_or_else(|| RpcError::params("initialize must say its protocolVersion"))?;
+        let version = LEGACY.into_iter().find(|known| *known == wanted).unwrap_or(LEGACY[0]);
+        let nonce = windlass::batch::fresh_key().map_err(|error| RpcError::internal(&error))?;
+        let session =
+            LegacySession { principal: visitor.principal.to_string(), version: version.to_string(), nonce };
+        let session_id = seal::seal(&**self.runtime().store(), Purpose::Session, &session);
+        let result = json!({
+            "protocolVersion": version,
+            "capabilities": {"tools": {"listChanged": false}},
+            "serverInfo": server_info(),
+            "instructions": INSTRUCTIONS,
+        });
+        let message = message::answer(&request.id, result);
+        Ok(Exchange::Answer { status: 200, message, session_id: Some(session_id) })
+    }
+
+    async fn list(&self, visitor: &Visitor, peer: &Peer, request: &RpcRequest) -> Result<Value, RpcError> {
+        let after = match request.params.get("cursor") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(after)) => Some(after.as_str()),
+            Some(_) => return Err(RpcError::params("`cursor` must be the nextCursor of the page before")),
+        };
+        let limit = usize::try_from(self.runtime().limits().mcp_tools_page).unwrap_or(usize::MAX).max(1);
+        let (tools, next) = McpToolList::of(self.runtime(), &visitor.session).await?.page(after, limit);
+        let mut page = json!({"tools": tools});
+        if let Some(next) = next {
+            page["nextCursor"] = next.into();
+        }
+        if peer.era == Era::Modern {
+            add_cache_hints(&mut page);
+        }
+        Ok(page)
+    }
+
+    async fn task(&self, visitor: &Visitor, peer: &Peer, request: &RpcRequest) -> Result<Value, RpcError> {
+        let id = request.params.get("taskId").and_then(Value::as_str);
+        let id = id.ok_or_else(|| RpcError::params("`taskId` must be the id of a task"))?;
+        match request.method.as_str() {
+            "tasks/get" => task::get(self, visitor, peer, id).await,
+            "tasks/cancel" => task::cancel(self, visitor, id).await,
+            _ => task::update(self, visitor, id, &answers(&request.params)?).await,
+        }
+    }
+
+    async fn call(
+        &self,
+        visitor: Visitor,
+        headers: &Headers,
+        peer: Peer,
+        request: RpcRequest,
+    ) -> Result<Exchange, RpcError> {
+        let name = request.params.get("name").and_then(Value::as_str).unwrap_or_default().to_string();
+        let args = match request.params.get("arguments") {
+            None | Some(Value::Null) => json!({}),
+            Some(args @ Value::Object(_)) => args.clone(),
+            Some(_) => return Err(RpcError::params("`arguments` must be an object")),
+        };
+        let call = match name.as_str() {
+            // Wrong arguments are for the model to mend.
+            WAIT_TASK | CANCEL_TASK if !args["task"].is_string() => {
+                let told = "`task` must be the task that an answer named.";
+                return Ok(answered(&request.id, signed(peer.era, crate::result::text(told, true))));
+            }
+            WAIT_TASK => self.waited_call(&visitor, &request, &args).await?,
+            CANCEL_TASK => {
+                task::cancel(self, &visitor, task_of(&args)).await?;
+                let told = "The task is asked to stop. Call wait_task to see how it ended.";
+                return Ok(answered(&request.id, signed(peer.era, crate::result::text(told, false))));
+            }
+            _ => self.asked_call(&visitor, headers, &request, &name, args).await?,
+        };
+        let (conversation, voice, listener) = Conversation::begin();
+        let running = self.running(&visitor, headers, &request.id, &conversation);
+        let task = CallTask { gateway: self.clone(), visitor, peer, id: request.id, call };
+        tokio::spawn(async move {
+            task.run(voice, listener).await;
+            drop(running);
+        });
+        Ok(Exchange::Stream(conversation))
+    }
+
+    /// A call of a tool.
+    async fn asked_call(
+        &self,
+        visitor: &Visitor,
+        headers: &Headers,
+        request: &RpcRequest,
+        name: &str,
+        args: Value,
+    ) -> Result<McpCall, RpcError> {
+        let table = McpToolList::of(self.runtime(), &visitor.session).await?;
+        let Some(tool) = table.get(name) else {
+            let hint =
+                table.nearest(name).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+            return Err(RpcError::params(format!("there is no tool {name:?}{hint}")));
+        };
+        let is_read = tool.class == EffectClass::Read;
+        let digest = identity::digest(tool, &args);
+        let state = self.state(visitor, request, &digest)?;
+        let round = state.as_ref().map_or(0, |state| state.round);
+        let identity = match (state, identity::own_key(request, headers.key.as_deref())) {
+            (Some(state), _) => CallIdentity::Key(state.key),
+            (None, Some(key)) => CallIdentity::Key(format!("mcp-key:{key}")),
+            (None, None) if is_read => identity::bridged(&visitor.bridge, request, &digest),
+            (None, None) => CallIdentity::Line { client_id: identity::client_id(request) },
+        };
+        let traceparent = request.meta().and_then(|meta| meta.get("traceparent")).and_then(Value::as_str);
+        Ok(McpCall {
+            tool: tool.spec.name.clone(),
+            args,
+            digest,
+            is_read,
+            identity,
+            answers: answers(&request.params)?,
+            round,
+            traceparent: traceparent.and_then(TraceParent::parse),
+        })
+    }
+
+    /// The call of a task, to be waited for.
+    async fn waited_call(
+        &self,
+        visitor: &Visitor,
+        request: &RpcRequest,
+        args: &Value,
+    ) -> Result<McpCall, RpcError> {
+        let id = task_of(args);
+        let found = task::find(self.runtime(), visitor, id).await?;
+        let digest = format!("{WAIT_TASK}:{id}");
+        let state = self.state(visitor, request, &digest)?;
+        Ok(McpCall {
+            tool: WAIT_TASK.to_string(),
+            args: json!({}),
+            digest,
+            is_read: false,
+            identity: CallIdentity::Earlier { call: id.to_string(), key: found.batch_key },
+            answers: answers(&request.params)?,
+            round: state.map_or(0, |state| state.round),
+            traceparent: None,
+        })
+    }
+
+    /// The state that a client kept for us, if the request has one and it is of this call.
+    fn state(
+        &self,
+        visitor: &Visitor,
+        request: &RpcRequest,
+        digest: &str,
+    ) -> Result<Option<RequestState>, RpcError> {
+        let Some(sealed) = request.params.get("requestState") else { return Ok(None) };
+        let store = self.runtime().store();
+        let state = sealed
+            .as_str()
+            .and_then(|text| seal::open::<RequestState>(&**store, Purpose::RequestState, text));
+        let now = self.runtime().clock().now().0;
+        let is_ours = |state: &RequestState| {
+            state.principal == *visitor.principal
+                && state.session == visitor.session
+                && state.digest == digest
+                && state.until > now
+        };
+        match state.filter(is_ours) {
+            Some(state) => Ok(Some(state)),
+            None => Err(RpcError::params(
+                "`requestState` is not of this call, or too old; make the call without it",
+            )),
+        }
+    }
+
+    /// Notes that the end of the call in the batch of this key has reached its client.
+    pub(crate) async fn delivered(
+        &self,
+        session: &str,
+        key: &str,
+        client_id: Option<&str>,
+        line: Option<HeldLine>,
+    ) {
+        let Some((name, number)) = LineName::of_key(session, key) else { return };
+        let line = match line {
+            Some(line) => line,
+            None => self.lines().hold(self.runtime(), name).await,
+        };
+        if let Err(error) = line.delivered(number, client_id).await {
+            tracing::warn!(error = %windlass::error::chain(&error), "a delivery was not noted: an identical call joins it");
+        }
+    }
+
+    /// Makes a request known to its client's cancels.
+    fn running(
+        &self,
+        visitor: &Visitor,
+        headers: &Headers,
+        id: &Value,
+        conversation: &Conversation,
+    ) -> Option<RunningRequest> {
+        let name = (conversation_of(visitor, headers), id.to_string());
+        self.lock_running().insert(name.clone(), conversation.canceller()?);
+        Some(RunningRequest { gateway: self.clone(), name })
+    }
+
+    fn cancel_request(&self, visitor: &Visitor, headers: &Headers, params: &Map<String, Value>) {
+        let Some(id) = params.get("requestId") else { return };
+        let running = self.lock_running().get(&(conversation_of(visitor, headers), id.to_string())).cloned();
+        if let Some(running) = running {
+            running.cancel();
+        }
+    }
+
+    fn lock_running(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), Canceller>> {
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.0.runtime
+    }
+
+    pub(crate) fn lines(&self) -> &Arc<DeliveryLines> {
+        &self.0.lines
+    }
+
+    /// Waits until the server closes.
+    pub(crate) async fn closes(&self) {
+        if self.0.closing.clone().wait_for(|closing| *closing).await.is_err() {
+            // Nobody can close it any more.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// A request that its client can cancel by its id.
+struct RunningRequest {
+    gateway: Gateway,
+    name: (String, String),
+}
+
+impl Drop for RunningRequest {
+    fn drop(&mut self) {
+        self.gateway.lock_running().remove(&self.name);
+    }
+}
+
+/// The conversation that ids of requests belong to.
+fn conversation_of(visitor: &Visitor, headers: &Headers) -> String {
+    let session = headers.session_id.as_deref().unwrap_or_default();
+    format!("{} {} {session}", visitor.principal, visitor.session)
+}
+
+fn answers(params: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
+    match params.get("inputResponses") {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(Value::Object(answers)) => Ok(answers.clone()),
+        Some(_) => Err(RpcError::params("`inputResponses` must be an object")),
+    }
+}
+
+fn task_of(args: &Value) -> &str {
+    args["task"].as_str().unwrap_or_default()
+}
+
+fn discovered() -> Value {
+    let mut found = json!({
+        "supportedVersions": [MODERN],
+        "capabilities": {"tools": {}, "extensions": {TASKS: {}}},
+        "instructions": INSTRUCTIONS,
+    });
+    add_cache_hints(&mut found);
+    found
+}
+
+/// How long clients may keep a list, in milliseconds.
+const LIST_TTL_MS: u64 = 5_000;
+
+fn add_cache_hints(result: &mut Value) {
+    result["ttlMs"] = LIST_TTL_MS.into();
+    result["cacheScope"] = "private".into();
+}
+
+/// For the model: what is different here.
+const INSTRUCTIONS: &str = "Calls are durable: a call that takes long continues as a task, and the tool wait_task returns its result. \
+                            If an answer says that a call continues, wait for it instead of making it again.";
+
+fn server_info() -> Value {
+    json!({"name": "windlass", "title": "Windlass", "version": env!("CARGO_PKG_VERSION")})
+}
+
+/// A result as its era wants it: the modern one says what it is, and who made it.
+pub(crate) fn signed(era: Era, mut result: Value) -> Value {
+    if era == Era::Modern {
+        if result.get("resultType").is_none() {
+            result["resultType"] = "complete".into();
+        }
+        result["_meta"]["io.modelcontextprotocol/serverInfo"] = server_info();
+    }
+    result
+}
+
+fn answered(id: &Value, result: Value) -> Exchange {
+    Exchange::Answer { status: 200, message: message::answer(id, result), session_id: None }
+}
+
+fn refused(error: &RpcError, id: &Value) -> Exchange {
+    Exchange::Answer { status: error.status, message: error.answer(id), session_id: None }
+}

@@ -1,0 +1,167 @@
+//! The list of tools: everything the session may use, sorted, under names that clients accept.
+
+use crate::message::RpcError;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use windlass::tool::Registered;
+use windlass::{EffectClass, Runtime};
+
+/// The longest name of a tool: clients put their own name for the server before it, and some allow 60 characters in all.
+const NAME_CHARS_MAX: usize = 40;
+/// As much of a hash as tells names apart that begin alike.
+const HASH_CHARS: usize = 8;
+
+/// The tool by which a client waits for a call that goes on.
+pub(crate) const WAIT_TASK: &str = "wait_task";
+/// The tool by which a client cancels one.
+pub(crate) const CANCEL_TASK: &str = "cancel_task";
+
+/// The tools of a session, by the names that clients see.
+pub(crate) struct McpToolList(BTreeMap<String, Arc<Registered>>);
+
+impl McpToolList {
+    /// The tools of the session. One that cannot be offered is left out, and the log names it.
+    pub(crate) async fn of(runtime: &Runtime, session: &str) -> Result<McpToolList, RpcError> {
+        let tools = runtime.catalog(session).whole().await.map_err(|error| RpcError::internal(&error))?;
+        let mut table = BTreeMap::new();
+        for tool in tools {
+            let name = shown_name(&tool.spec.name);
+            if [WAIT_TASK, CANCEL_TASK].contains(&name.as_str()) {
+                // The door has its own, which also take calls that are no tasks of the runtime.
+                continue;
+            }
+            if let Some(why) = misfit(tool.spec.input_schema.as_ref()) {
+                tracing::warn!(tool = %tool.spec.name, why, "the tool is left out of the MCP list");
+                continue;
+            }
+            if table.contains_key(&name) {
+                tracing::warn!(tool = %tool.spec.name, name, "the tool is left out of the MCP list: another has its name");
+                continue;
+            }
+            table.insert(name, tool);
+        }
+        Ok(McpToolList(table))
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<Registered>> {
+        self.0.get(name)
+    }
+
+    /// The tool whose name is nearest to one that is not there.
+    pub(crate) fn nearest(&self, name: &str) -> Option<String> {
+        windlass::tool::nearest_name(name, self.0.keys().map(String::as_str)).map(|near| near.to_string())
+    }
+
+    /// A page of the list behind this name, and the name to go on behind.
+    pub(crate) fn page(&self, after: Option<&str>, limit: usize) -> (Vec<Value>, Option<String>) {
+        let own = own_tools().map(|tool| (tool["name"].as_str().unwrap_or_default().to_string(), tool));
+        let mut all: BTreeMap<String, Value> = own.into_iter().collect();
+        all.extend(self.0.iter().map(|(name, tool)| (name.clone(), described(name, tool))));
+        let mut rest = all.into_iter().filter(|(name, _)| after.is_none_or(|after| name.as_str() > after));
+        let page: Vec<(String, Value)> = rest.by_ref().take(limit).collect();
+        let next = rest.next().and(page.last()).map(|(name, _)| name.clone());
+        (page.into_iter().map(|(_, tool)| tool).collect(), next)
+    }
+}
+
+/// The name under which clients see a tool: its own, or its beginning and a hash.
+fn shown_name(name: &str) -> String {
+    if name.len() <= NAME_CHARS_MAX {
+        return name.to_string();
+    }
+    let hash = blake3::hash(name.as_bytes()).to_hex();
+    // Names are ASCII.
+    format!("{}_{}", &name[..NAME_CHARS_MAX - HASH_CHARS - 1], &hash[..HASH_CHARS])
+}
+
+/// Why a tool with this schema of arguments cannot be offered: the protocol wants an object at its root.
+fn misfit(schema: Option<&Value>) -> Option<&'static str> {
+    match schema {
+        None => None,
+        Some(Value::Object(fields)) if fields.get("type").is_none_or(|kind| kind == "object") => None,
+        Some(_) => Some("its arguments are no object, as MCP requires"),
+    }
+}
+
+/// The schema of arguments as the protocol wants it.
+fn input_schema(schema: Option<&Value>) -> Value {
+    let mut schema = schema.cloned().unwrap_or_else(|| json!({}));
+    schema["type"] = json!("object");
+    schema
+}
+
+fn described(name: &str, tool: &Registered) -> Value {
+    let (spec, hints) = (&tool.spec, &tool.spec.hints);
+    let mut annotations = json!({
+        "readOnlyHint": tool.class == EffectClass::Read,
+        "idempotentHint": matches!(tool.class, EffectClass::Read | EffectClass::Keyed),
+    });
+    for (hint, value) in [("destructiveHint", hints.destructive), ("openWorldHint", hints.open_world)] {
+        if let Some(value) = value {
+            annotations[hint] = value.into();
+        }
+    }
+    // No `outputSchema`: the answer may be that the call goes on, which fits none.
+    json!({
+        "name": name,
+        "title": spec.display_title(),
+        "description": spec.description,
+        "inputSchema": input_schema(spec.input_schema.as_ref()),
+        "annotations": annotations,
+    })
+}
+
+/// The door's own tools.
+fn own_tools() -> [Value; 2] {
+    let schema = json!({
+        "type": "object",
+        "properties": {"task": {"type": "string", "description": "The task, as the answer of the call named it."}},
+        "required": ["task"],
+        "additionalProperties": false,
+    });
+    let wait = "Waits for a call that goes on as a task, and returns its result. If the task is still not over, call this again.";
+    let cancel =
+        "Cancels a call that goes on as a task. A call whose effect has begun may still take effect.";
+    [
+        json!({
+            "name": CANCEL_TASK,
+            "title": "Cancel a task",
+            "description": cancel,
+            "inputSchema": schema,
+            "annotations": {"readOnlyHint": false, "destructiveHint": true, "idempotentHint": true},
+        }),
+        json!({
+            "name": WAIT_TASK,
+            "title": "Wait for a task",
+            "description": wait,
+            "inputSchema": schema,
+            "annotations": {"readOnlyHint": true, "idempotentHint": true},
+        }),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_cut_and_stay_apart() {
+        let long = |end: &str| format!("{}{end}", "a".repeat(50));
+        assert_eq!(shown_name("send_mail"), "send_mail");
+        assert_eq!(shown_name(&"a".repeat(40)), "a".repeat(40));
+        assert_eq!(shown_name(&long("x")).len(), NAME_CHARS_MAX);
+        assert_ne!(shown_name(&long("x")), shown_name(&long("y")));
+    }
+
+    #[test]
+    fn schemas_have_an_object_at_their_root() {
+        assert_eq!(input_schema(None), json!({"type": "object"}));
+        let schema = json!({"properties": {"a": {}}});
+        assert_eq!(misfit(Some(&schema)), None);
+        assert_eq!(input_schema(Some(&schema)), json!({"properties": {"a": {}}, "type": "object"}));
+        for schema in [json!({"type": "array"}), json!({"type": ["object", "null"]}), json!(true)] {
+            assert!(misfit(Some(&schema)).is_some(), "{schema}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! People, asked through the client: approvals and questions become forms.
+//!
+//! A client shows a form only if the caller's token may answer it. Approvals that want another person than the caller, and
+//! questions whose answers are no flat forms, stay in the list of what waits.
+
+use crate::gateway::Visitor;
+use serde_json::{Map, Value, json};
+use windlass::Runtime;
+use windlass::approvals::ApprovalDecision;
+use windlass::error::{AskError, SessionError};
+use windlass::inspect::{WaitingCall, WaitingKind};
+
+/// A form for a person.
+#[derive(Debug)]
+pub(crate) struct PersonForm {
+    /// Names it for the life of its call: the id of what waits, and the digest that is approved.
+    key: String,
+    message: String,
+    schema: Value,
+}
+
+/// The field of a form that holds an answer which is no object.
+const ANSWER: &str = "answer";
+/// The field of an approval.
+const APPROVE: &str = "approve";
+
+/// The forms that a call waits for and this visitor may answer.
+pub(crate) async fn forms(
+    runtime: &Runtime,
+    visitor: &Visitor,
+    call: &str,
+) -> Result<Vec<PersonForm>, SessionError> {
+    if !visitor.may_approve && !visitor.may_answer {
+        return Ok(Vec::new());
+    }
+    // One that was answered a moment ago may still be recorded as waiting.
+    let live = runtime.live_in(&visitor.session).into_iter().find(|open| open.call == call);
+    if live.is_some_and(|open| !["awaiting_approval", "awaiting_input"].contains(&open.state)) {
+        return Ok(Vec::new());
+    }
+    let waiting = runtime.waiting().await?;
+    let own = waiting.iter().filter(|(_, waits)| waits.call == call);
+    Ok(own.filter_map(|(_, waits)| form(visitor, waits)).collect())
+}
+
+/// The forms as requests of the protocol.
+pub(crate) fn requests(forms: &[PersonForm]) -> Map<String, Value> {
+    let request = |form: &PersonForm| {
+        let params = json!({"mode": "form", "message": form.message, "requestedSchema": form.schema});
+        (form.key.clone(), json!({"method": "elicitation/create", "params": params}))
+    };
+    forms.iter().map(request).collect()
+}
+
+fn form(visitor: &Visitor, waits: &WaitingCall) -> Option<PersonForm> {
+    match (waits.kind, &waits.digest) {
+        (WaitingKind::Approval, Some(digest)) if visitor.may_approve && !waits.four_eyes => {
+            Some(PersonForm {
+                key: format!("{}:{digest}", waits.id),
+                message: approval_text(waits),
+                schema: json!({
+                    "type": "object",
+                    "properties": {APPROVE: {"type": "boolean", "title": "Let it run", "default": false}},
+                    "required": [APPROVE],
+                }),
+            })
+        }
+        (WaitingKind::Question, _) if visitor.may_answer => Some(PersonForm {
+            key: waits.id.clone(),
+            message: waits.text.clone(),
+            schema: question_schema(waits.schema.as_ref())?,
+        }),
+        _ => None,
+    }
+}
+
+fn approval_text(waits: &WaitingCall) -> String {
+    let reason = waits.reason.as_ref().map(|reason| format!("\n{reason}")).unwrap_or_default();
+    format!("May {:?} run?\n{}{reason}", waits.tool, waits.text)
+}
+
+/// The schema of a form whose content answers a question; `None` if no flat form can.
+fn question_schema(schema: Option<&Value>) -> Option<Value> {
+    let wrapped =
+        |field: &Value| json!({"type": "object", "properties": {ANSWER: field}, "required": [ANSWER]});
+    match schema {
+        None => Some(wrapped(&json!({"type": "string"}))),
+        Some(schema) if is_field(schema) => Some(wrapped(schema)),
+        Some(schema) if is_flat(schema) => Some(schema.clone()),
+        Some(_) => None,
+    }
+}
+
+/// Whether a form can have a field of this schema.
+fn is_field(schema: &Value) -> bool {
+    matches!(schema["type"].as_str(), Some("string" | "number" | "integer" | "boolean"))
+}
+
+fn is_flat(schema: &Value) -> bool {
+    schema["type"] == "object"
+        && schema["properties"]
+            .as_object()
+            .is_some_and(|fields| !fields.is_empty() && fields.values().all(is_field))
+}
+
+/// Takes the answers of a person. Keys that nobody asked for, or that were answered before, are ignored, as the protocol says.
+pub(crate) async fn take(
+    runtime: &Runtime,
+    visitor: &Visitor,
+    call: &str,
+    answers: &Map<String, Value>,
+) -> Result<(), AskError> {
+    if answers.is_empty() {
+        return Ok(());
+    }
+    for form in forms(runtime, visitor, call).await? {
+        let Some(answer) = answers.get(&form.key) else { continue };
+        let (action, content) = (answer["action"].as_str(), &answer["content"]);
+        // Whoever closes the form has not decided.
+        if !matches!(action, Some("accept" | "decline")) {
+            continue;
+        }
+        let accepts = action == Some("accept");
+        let taken = match form.key.split_once(':') {
+            Some((id, digest)) => {
+                let approve = accepts && content[APPROVE] == true;
+                let reason = (!approve).then(|| "The user did not allow it.".to_string());
+                let decision = ApprovalDecision {
+                    approve,
+                    digest: digest.to_string(),
+                    reason,
+                    ..ApprovalDecision::default()
+                };
+                runtime.decide(id, &decision, &visitor.principal).await
+            }
+            None if accepts => {
+                let wraps = form.schema["properties"].as_object().is_some_and(|fields| fields.len() == 1);
+                let answer = if wraps && content.get(ANSWER).is_some() { &content[ANSWER] } else { content };
+                runtime.answer(&form.key, answer).await
+            }
+            // A question has no other answer than an answer.
+            None => Ok(()),
+        };
+        match taken {
+            // Somebody else was quicker, or it asks for something else by now: whoever waits sees it.
+            Ok(()) | Err(AskError::Answered | AskError::Conflict | AskError::Over { .. }) => {}
+            Err(AskError::StaleDigest { .. } | AskError::NoApproval | AskError::NoQuestion) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_flat_forms_are_shown() {
+        let asked = |schema: Value| question_schema(Some(&schema));
+        let wrapped = |field: Value| {
+            Some(json!({"type": "object", "properties": {"answer": field}, "required": ["answer"]}))
+        };
+        assert_eq!(question_schema(None), wrapped(json!({"type": "string"})));
+        assert_eq!(asked(json!({"type": "integer"})), wrapped(json!({"type": "integer"})));
+        let flat = json!({"type": "object", "properties": {"n": {"type": "number"}}});
+        assert_eq!(asked(flat.clone()), Some(flat));
+        for schema in [
+            json!({"type": "array"}),
+            json!({"type": "object"}),
+            json!({"type": "object", "properties": {"a": {"type": "object"}}}),
+            json!({"oneOf": []}),
+        ] {
+            assert_eq!(asked(schema.clone()), None, "{schema}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Results of calls as MCP has them.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use windlass::outcome::{Outcome, Part};
+use windlass::tool::ToolSource;
+use windlass::{CallAnswer, Runtime};
+
+/// The result of a call that is over, or of one that was refused.
+pub(crate) async fn of_answer(runtime: &Runtime, answer: &CallAnswer) -> Value {
+    if let Some(raw) = raw_result(runtime, answer).await {
+        return raw;
+    }
+    let model = answer.model();
+    let mut room = runtime.limits().wire_images_bytes_max;
+    let mut content = Vec::with_capacity(model.parts.len());
+    for part in &model.parts {
+        content.push(block(runtime, part, &mut room).await);
+    }
+    json!({"content": content, "isError": model.is_error})
+}
+
+/// The result of an MCP server as it was given, where it was kept because parts cannot say it all.
+async fn raw_result(runtime: &Runtime, answer: &CallAnswer) -> Option<Value> {
+    let call = answer.call();
+    if call.origin.source() != Some(ToolSource::Mcp) {
+        return None;
+    }
+    let Outcome::Succeeded(success) = &call.end()?.outcome else { return None };
+    let kept = success.side.as_ref()?.raw.as_ref()?;
+    if kept.bytes > runtime.limits().wire_images_bytes_max {
+        return None;
+    }
+    // One that has expired, or cannot be read now, is told in parts.
+    let bytes = runtime.read_artifact(kept.artifact, 0, kept.bytes).await.ok()?;
+    let mut result: Value = serde_json::from_slice(&bytes).ok()?;
+    let fields =
+        result.as_object_mut().filter(|fields| fields.get("content").is_some_and(Value::is_array))?;
+    // Each era says these in its own way.
+    fields.remove("resultType");
+    Some(result)
+}
+
+/// A result of one text.
+pub(crate) fn text(text: impl Into<String>, is_error: bool) -> Value {
+    json!({"content": [text_block(text)], "isError": is_error})
+}
+
+/// Adds a text behind the others.
+pub(crate) fn add_text(result: &mut Value, text: &str) {
+    if let Some(content) = result["content"].as_array_mut() {
+        content.push(text_block(text));
+    }
+}
+
+fn text_block(text: impl Into<String>) -> Value {
+    json!({"type": "text", "text": text.into()})
+}
+
+async fn block(runtime: &Runtime, part: &Part, room: &mut u64) -> Value {
+    match part {
+        Part::Text(text) => text_block(text.as_str()),
+        Part::Json(json) => text_block(&**json),
+        Part::Image { media_type, data } => image(media_type, data),
+        Part::KeptImage { kept, media_type } => {
+            let named = || {
+                text_block(format!(
+                    "An image ({media_type}, {} bytes) is kept as artifact {}.",
+                    kept.bytes, kept.artifact
+                ))
+            };
+            if kept.bytes > *room {
+                return named();
+            }
+            // One that has expired, or cannot be read now, stays a name.
+            match runtime.read_artifact(kept.artifact, 0, kept.bytes).await {
+                Ok(data) => {
+                    *room -= data.len() as u64;
+                    image(media_type, &data)
+                }
+                Err(_) => named(),
+            }
+        }
+        Part::File { kept, media_type, name } => text_block(format!(
+            "The file {name:?} ({media_type}, {} bytes) is kept as artifact {}.",
+            kept.bytes, kept.artifact
+        )),
+    }
+}
+
+fn image(media_type: &str, data: &[u8]) -> Value {
+    json!({"type": "image", "mimeType": media_type, "data": STANDARD.encode(data)})
+}

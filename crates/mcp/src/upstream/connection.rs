@@ -1,0 +1,300 @@
+//! A connection to a server: which era it speaks, which tools it has, and its answers.
+
+use super::definition::RawTools;
+use super::remote::RemoteServer;
+use super::stdio::{ServerCommand, StdioServer};
+use super::wire::{LostRequest, SentRequest};
+use crate::peer::{Era, LEGACY, META_CAPABILITIES, META_VERSION, MODERN};
+use serde_json::{Map, Value, json};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use windlass::Limits;
+use windlass::secrets::SecretValue;
+use windlass_tools::Launcher;
+use windlass_tools::command::Variable;
+use windlass_tools::declared::{McpPlace, McpServer};
+
+/// How long a server may take to say that it does not know the newer era: some say nothing.
+const PROBE_WAIT: Duration = Duration::from_secs(3);
+/// Pages of a list of tools.
+const PAGES_MAX: usize = 100;
+
+/// A connection to a server.
+pub(super) struct McpConnection {
+    transport: McpTransport,
+    pub(super) era: Era,
+    pub(super) version: String,
+    /// The name and version that the server gives itself.
+    pub(super) server_info: Value,
+    /// The tools as they were last listed.
+    tools: Mutex<Arc<RawTools>>,
+    /// The server has said that its tools changed.
+    pub(super) changed: Arc<Notify>,
+    limits: McpConnectionLimits,
+}
+
+enum McpTransport {
+    Stdio(StdioServer),
+    Remote(RemoteServer),
+}
+
+/// Bounds of what a server may take and send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct McpConnectionLimits {
+    pub(super) connect: Duration,
+    pub(super) message_bytes_max: usize,
+    pub(super) tools_max: usize,
+    pub(super) definition_bytes_max: usize,
+}
+
+impl McpConnectionLimits {
+    pub(super) fn of(limits: &Limits) -> McpConnectionLimits {
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        McpConnectionLimits {
+            connect: Duration::from_millis(limits.mcp_connect_ms),
+            message_bytes_max: size(limits.mcp_message_bytes_max),
+            tools_max: size(limits.mcp_server_tools_max),
+            definition_bytes_max: size(limits.mcp_definition_bytes_max),
+        }
+    }
+}
+
+/// Everything that connecting needs.
+pub(super) struct McpConnector<'a> {
+    pub(super) server: &'a McpServer,
+    pub(super) launcher: &'a Launcher,
+    /// By which processes of the server are found.
+    pub(super) mark: String,
+    pub(super) limits: McpConnectionLimits,
+    /// The secrets that the entry names, with their values.
+    pub(super) secrets: Vec<(String, SecretValue)>,
+}
+
+impl McpConnector<'_> {
+    /// Connects, finds the era, and lists the tools.
+    pub(super) async fn connect(&self) -> Result<McpConnection, String> {
+        let within = self.limits.connect;
+        let connected = tokio::time::timeout(within, async {
+            let changed = Arc::new(Notify::new());
+            let transport = self.open(changed.clone()).await?;
+            let connection = handshake(transport, changed, self.limits).await?;
+            connection.list().await?;
+            Ok(connection)
+        });
+        connected.await.unwrap_or_else(|_| Err(format!("it did not answer within {} ms", within.as_millis())))
+    }
+
+    async fn open(&self, changed: Arc<Notify>) -> Result<McpTransport, String> {
+        let secret = |name: &str| {
+            let found = self.secrets.iter().find(|(known, _)| known == name);
+            found.map(|(_, value)| value.expose().to_string())
+        };
+        match &self.server.place {
+            McpPlace::Command { words, env, cwd } => {
+                let mut filled = Vec::with_capacity(env.len());
+                for (name, value) in env {
+                    let value = match value {
+                        Variable::Plain(value) => Some(value.clone()),
+                        Variable::Secret(name) => secret(name).filter(|value| !value.contains('\0')),
+                    };
+                    let value =
+                        value.ok_or_else(|| format!("the secret of the variable {name} is not at hand"))?;
+                    filled.push((name.clone(), value));
+                }
+                let command = ServerCommand {
+                    launcher: self.launcher.clone(),
+                    mark: self.mark.clone(),
+                    words: words.clone(),
+                    env: filled,
+                    cwd: cwd.clone(),
+                    line_bytes_max: self.limits.message_bytes_max,
+                };
+                Ok(McpTransport::Stdio(StdioServer::start(command, changed).await?))
+            }
+            McpPlace::Url { request, client } => {
+                let filled = request.fill(&json!({}), &secret).map_err(|error| error.to_string())?;
+                Ok(McpTransport::Remote(RemoteServer::new(client.clone(), filled.url, filled.headers)))
+            }
+        }
+    }
+}
+
+/// Finds the era: the newer one is asked first, and a server that does not know it is opened as the older one wants.
+async fn handshake(
+    transport: McpTransport,
+    changed: Arc<Notify>,
+    limits: McpConnectionLimits,
+) -> Result<McpConnection, String> {
+    let mut connection = McpConnection {
+        transport,
+        era: Era::Modern,
+        version: MODERN.to_string(),
+        server_info: Value::Null,
+        tools: Mutex::default(),
+        changed,
+        limits,
+    };
+    connection.transport.speaks(MODERN);
+    let probe = connection.request(SentRequest::new("server/discover", Map::new()), PROBE_WAIT);
+    match tokio::time::timeout(PROBE_WAIT, probe).await {
+        Ok(Ok(result)) if offers_modern(&result) => {
+            let info = &result["_meta"]["io.modelcontextprotocol/serverInfo"];
+            connection.server_info = info.clone();
+            return Ok(connection);
+        }
+        Ok(Ok(_) | Err(McpRequestError::Refused(_))) | Err(_) => {}
+        Ok(Err(McpRequestError::Lost(lost))) => match connection.transport {
+            // It refused a request of the newer era in its own way.
+            McpTransport::Remote(_) if !lost.was_sent => {}
+            McpTransport::Remote(_) | McpTransport::Stdio(_) => return Err(lost.why),
+        },
+    }
+    connection.era = Era::Legacy;
+    connection.transport.speaks(LEGACY[0]);
+    let hello = json!({
+        "protocolVersion": LEGACY[0],
+        "capabilities": {},
+        "clientInfo": {"name": "windlass", "version": env!("CARGO_PKG_VERSION")},
+    });
+    let opened = connection.request(SentRequest::new("initialize", object(hello)), limits.connect).await;
+    let opened = opened.map_err(|error| error.to_string())?;
+    let version =
+        opened["protocolVersion"].as_str().ok_or("it did not say which protocol version it speaks")?;
+    connection.version = version.to_string();
+    connection.server_info = opened["serverInfo"].clone();
+    connection.transport.speaks(version);
+    connection
+        .transport
+        .notify(SentRequest::new("notifications/initialized", Map::new()), limits.connect)
+        .await;
+    Ok(connection)
+}
+
+fn offers_modern(result: &Value) -> bool {
+    result["supportedVersions"]
+        .as_array()
+        .is_some_and(|versions| versions.iter().any(|version| version == MODERN))
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}
+
+impl McpTransport {
+    fn speaks(&self, version: &str) {
+        if let McpTransport::Remote(remote) = self {
+            remote.speaks(version);
+        }
+    }
+
+    async fn notify(&self, request: SentRequest, within: Duration) {
+        match self {
+            McpTransport::Stdio(server) => server.notify(&request.message(None)),
+            McpTransport::Remote(remote) => remote.notify(&request, within).await,
+        }
+    }
+}
+
+/// A request without a result.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum McpRequestError {
+    /// The server answered with an error.
+    #[error("{}", .0["message"].as_str().unwrap_or("the server gave an error without a message"))]
+    Refused(Value),
+    /// There was no answer.
+    #[error("{}", .0.why)]
+    Lost(LostRequest),
+}
+
+impl McpConnection {
+    /// Why it cannot be used any more, if it cannot.
+    pub(super) fn ended(&self) -> Option<String> {
+        match &self.transport {
+            McpTransport::Stdio(server) => server.ended(),
+            McpTransport::Remote(remote) => remote.ended(),
+        }
+    }
+
+    /// Ends it: a process is killed, and whoever waits learns that the connection was lost.
+    pub(super) fn end(&self) {
+        if let McpTransport::Stdio(server) = &self.transport {
+            server.end();
+        }
+    }
+
+    /// Whether the server tells of changes by itself.
+    pub(super) fn tells_changes(&self) -> bool {
+        matches!(self.transport, McpTransport::Stdio(_))
+    }
+
+    /// Sends a request and waits for its result.
+    pub(super) async fn request(
+        &self,
+        mut request: SentRequest,
+        within: Duration,
+    ) -> Result<Value, McpRequestError> {
+        if self.era == Era::Modern {
+            let meta = request.params.entry("_meta").or_insert_with(|| json!({}));
+            meta[META_VERSION] = MODERN.into();
+            meta[META_CAPABILITIES] = json!({});
+            meta["io.modelcontextprotocol/clientInfo"] =
+                json!({"name": "windlass", "version": env!("CARGO_PKG_VERSION")});
+        }
+        let answer = match &self.transport {
+            McpTransport::Stdio(server) => server.request(request).await,
+            McpTransport::Remote(remote) => remote.request(&request, within).await,
+        };
+        let mut answer = answer.map_err(McpRequestError::Lost)?;
+        match answer.get_mut("result").map(Value::take) {
+            Some(result) => Ok(result),
+            None => Err(McpRequestError::Refused(answer["error"].take())),
+        }
+    }
+
+    /// Lists the tools, and keeps the list.
+    pub(super) async fn list(&self) -> Result<Arc<RawTools>, String> {
+        let (mut tools, mut cursor) = (RawTools::default(), None);
+        for _ in 0..PAGES_MAX {
+            let mut params = Map::new();
+            params.extend(cursor.take().map(|cursor| ("cursor".to_string(), cursor)));
+            let page = self.request(SentRequest::new("tools/list", params), self.limits.connect).await;
+            let mut page = page.map_err(|error| format!("its tools could not be listed: {error}"))?;
+            let Some(listed) = page["tools"].as_array_mut() else {
+                return Err("its list of tools is no list".to_string());
+            };
+            for definition in listed {
+                if tools.len() >= self.limits.tools_max {
+                    tools.left_out += 1;
+                    continue;
+                }
+                tools.add(definition.take(), self.limits.definition_bytes_max);
+            }
+            match page.get_mut("nextCursor").map(Value::take) {
+                Some(next @ Value::String(_)) if tools.left_out == 0 => cursor = Some(next),
+                _ => break,
+            }
+        }
+        let tools = Arc::new(tools);
+        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools.clone();
+        Ok(tools)
+    }
+
+    /// The tools as they were last listed.
+    pub(super) fn tools(&self) -> Arc<RawTools> {
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the server still answers.
+    pub(super) async fn answers(&self) -> bool {
+        let (method, within) = match self.era {
+            Era::Legacy => ("ping", self.limits.connect),
+            Era::Modern => ("server/discover", self.limits.connect),
+        };
+        let asked = self.request(SentRequest::new(method, Map::new()), within);
+        matches!(tokio::time::timeout(within, asked).await, Ok(Ok(_) | Err(McpRequestError::Refused(_))))
+    }
+}

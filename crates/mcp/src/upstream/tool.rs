@@ -1,0 +1,217 @@
+//! A tool of a server, as one of ours.
+
+use super::connection::{McpConnection, McpRequestError};
+use super::output;
+use super::server::{ServerLink, UnreachableServer};
+use super::wire::SentRequest;
+use crate::message::{INVALID_PARAMS, METHOD_NOT_FOUND};
+use serde_json::{Map, Value, json};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+use windlass::error::{FailureClass, Retry};
+use windlass::tool::{BoundContent, BoundFuture, PrepareCx, Progress};
+use windlass::{Cx, Output, Tool, ToolError, ToolFuture, ToolSpec};
+use windlass_tools::declared::McpServer;
+
+/// How often a server may ask us to repeat a call.
+const ROUNDS_MAX: usize = 100;
+/// How often progress is passed on.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// A tool of a server.
+pub(super) struct McpTool {
+    /// Gone with the owner: the registry must not keep it alive.
+    pub(super) link: Weak<ServerLink>,
+    pub(super) server: Arc<McpServer>,
+    /// Its name at the server.
+    pub(super) name: String,
+    /// The accepted definition.
+    pub(super) definition: Arc<Value>,
+    pub(super) spec: ToolSpec,
+}
+
+impl Tool for McpTool {
+    fn spec(&self) -> ToolSpec {
+        self.spec.clone()
+    }
+
+    fn run<'a>(&'a self, args: Value, cx: &'a Cx) -> ToolFuture<'a> {
+        Box::pin(async move { self.call(args, cx).await })
+    }
+
+    /// The raw definition and the server's entry.
+    fn bound<'a>(&'a self, _args: &'a Value, _cx: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
+        Some(Box::pin(async move {
+            let fixed = json!({
+                "tool": self.name,
+                "definition": *self.definition,
+                "server": self.server.name,
+                "entry": self.server.declared,
+            });
+            Ok(BoundContent { fixed: fixed.to_string().into_bytes(), ..BoundContent::default() })
+        }))
+    }
+}
+
+impl McpTool {
+    async fn call(&self, args: Value, cx: &Cx) -> Result<Output, ToolError> {
+        let Some(link) = self.link.upgrade() else {
+            return Err(ToolError::internal("the MCP servers are closed").did_not_happen());
+        };
+        let connection = tokio::select! {
+            connection = link.connection() => connection.map_err(|why| self.unreachable(&why))?,
+            () = cx.stopping() => return Err(ToolError::stopped().did_not_happen()),
+        };
+        self.check(&connection)?;
+        let mut state = None;
+        for _ in 0..ROUNDS_MAX {
+            if cx.is_stopping() && state.is_none() {
+                return Err(ToolError::stopped().did_not_happen());
+            }
+            let request = self.request(&args, state.take(), cx);
+            let result = self.exchange(&link, &connection, request, cx).await?;
+            if result["resultType"] != "input_required" {
+                return self.result(result, cx).await;
+            }
+            let asked = result["inputRequests"].as_object().is_some_and(|asked| !asked.is_empty());
+            let (false, Some(kept)) = (asked, result.get("requestState")) else {
+                return Err(ToolError::new(
+                    "The server asks a person for more, which this gateway cannot pass on. Tell the user.",
+                ));
+            };
+            state = Some(kept.clone());
+        }
+        Err(ToolError::aborted("The server asked for the call to be repeated again and again."))
+    }
+
+    /// Refuses a tool that is not what was accepted any more.
+    fn check(&self, connection: &McpConnection) -> Result<(), ToolError> {
+        let accept = format!("`windlass mcp accept {}`", self.server.name);
+        let message = match connection.tools().tools.get(&self.name) {
+            Some(now) if *now == *self.definition => return Ok(()),
+            Some(_) => format!(
+                "The server has changed this tool since it was accepted. An operator may look at it with {accept}."
+            ),
+            None => "The server does not have this tool any more.".to_string(),
+        };
+        Err(ToolError { did_not_happen: true, retry: Retry::Never, ..ToolError::new(message) })
+    }
+
+    fn request(&self, args: &Value, state: Option<Value>, cx: &Cx) -> SentRequest {
+        let key = cx.idempotency_key();
+        let mut meta = json!({"io.windlass/key": key});
+        if let Some(parent) = cx.traceparent() {
+            meta["traceparent"] = parent.to_string().into();
+        }
+        // Some servers refuse a call without arguments.
+        let args = if args.is_object() { args.clone() } else { json!({}) };
+        let mut params = Map::new();
+        params.insert("name".to_string(), self.name.clone().into());
+        params.insert("arguments".to_string(), args);
+        params.insert("_meta".to_string(), meta);
+        params.extend(state.map(|state| ("requestState".to_string(), state)));
+        let name = Some(self.name.clone());
+        SentRequest { name, key: Some(key), ..SentRequest::new("tools/call", params) }
+    }
+
+    async fn exchange(
+        &self,
+        link: &Arc<ServerLink>,
+        connection: &Arc<McpConnection>,
+        mut request: SentRequest,
+        cx: &Cx,
+    ) -> Result<Value, ToolError> {
+        let (sender, mut progress) = watch::channel::<Option<Progress>>(None);
+        request.progress = Some(sender);
+        let mut watched =
+            WatchedCall { link: link.clone(), connection: connection.clone(), is_answered: false };
+        let asked = connection.request(request, cx.time_left());
+        tokio::pin!(asked);
+        let answered = loop {
+            tokio::select! {
+                biased;
+                answered = &mut asked => break answered,
+                () = cx.stopping() => return Err(ToolError::stopped()),
+                told = progress.changed() => {
+                    if told.is_ok() && let Some(progress) = progress.borrow_and_update().clone() {
+                        cx.progress(progress);
+                    }
+                    tokio::select! {
+                        biased;
+                        answered = &mut asked => break answered,
+                        () = cx.stopping() => return Err(ToolError::stopped()),
+                        () = tokio::time::sleep(PROGRESS_EVERY) => {}
+                    }
+                }
+            }
+        };
+        watched.is_answered = !matches!(&answered, Err(McpRequestError::Lost(_)));
+        answered.map_err(|error| self.failed(&error))
+    }
+
+    async fn result(&self, result: Value, cx: &Cx) -> Result<Output, ToolError> {
+        match result["isError"] == true {
+            true => Err(output::error(&result)),
+            false => output::of(result, cx).await,
+        }
+    }
+
+    fn unreachable(&self, why: &UnreachableServer) -> ToolError {
+        let message = format!("The MCP server {} is not available. Nothing happened.", self.server.name);
+        let error = ToolError {
+            class: FailureClass::Unavailable,
+            detail: Some(why.why.clone()),
+            ..ToolError::new(message).did_not_happen()
+        };
+        error.safe_to_retry_after(u64::try_from(why.again_in.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn failed(&self, error: &McpRequestError) -> ToolError {
+        let name = &self.server.name;
+        match error {
+            McpRequestError::Refused(told) => {
+                let code = told["code"].as_i64().unwrap_or_default();
+                let failed = ToolError {
+                    tool_code: Some(code.to_string()),
+                    ..ToolError::new(format!("The MCP server {name} refused the call: {error}"))
+                };
+                // It was not even begun.
+                let is_unused = matches!(code, METHOD_NOT_FOUND | INVALID_PARAMS);
+                ToolError { did_not_happen: is_unused, ..failed }
+            }
+            McpRequestError::Lost(lost) if !lost.was_sent => ToolError {
+                class: FailureClass::Unavailable,
+                detail: Some(lost.why.clone()),
+                ..ToolError::new(format!("The MCP server {name} could not be reached. Nothing happened."))
+                    .did_not_happen()
+            },
+            McpRequestError::Lost(lost) => ToolError {
+                class: FailureClass::Unavailable,
+                detail: Some(lost.why.clone()),
+                ..ToolError::aborted(format!(
+                    "The connection to the MCP server {name} was lost after the call was sent."
+                ))
+            },
+        }
+    }
+}
+
+/// A call that was sent. If nobody waits for its answer any more, the server may hang: then it is looked after.
+struct WatchedCall {
+    link: Arc<ServerLink>,
+    connection: Arc<McpConnection>,
+    is_answered: bool,
+}
+
+impl Drop for WatchedCall {
+    fn drop(&mut self) {
+        if self.is_answered || self.connection.ended().is_some() {
+            return;
+        }
+        let (link, connection) = (self.link.clone(), self.connection.clone());
+        if let Ok(threads) = tokio::runtime::Handle::try_current() {
+            threads.spawn(async move { link.look_after(&connection).await });
+        }
+    }
+}

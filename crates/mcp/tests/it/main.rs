@@ -1,0 +1,7 @@
+//! The gateway, asked as a transport would: a real runtime, real conversations, clients that stay, leave and cancel.
+#![expect(clippy::expect_used, reason = "a test that cannot go on says why and ends")]
+
+mod answers;
+mod identity;
+mod people;
+mod rig;

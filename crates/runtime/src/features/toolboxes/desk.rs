@@ -1,0 +1,290 @@
+//! The toolboxes in memory: their processes, the attempts that wait for one, and those that a process has.
+
+use super::seat::Seat;
+use super::talk::TakeRequest;
+use super::{ToolboxError, ToolboxWorker};
+use crate::api::locks::{LockRank, OrderedMutex};
+use crate::tools::toolbox::ToolboxLink;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tokio::sync::Notify;
+use windlass_core::time::Timestamp;
+
+/// One desk for each runtime.
+#[derive(Default)]
+pub(super) struct Desk {
+    state: OrderedMutex<DeskState, { LockRank::Toolboxes as u8 }>,
+    /// Notified when a report may have news.
+    pub(super) news: Arc<Notify>,
+    /// Held while toolboxes are read, put or removed.
+    pub(super) changing: tokio::sync::Mutex<()>,
+    /// Whether the stored toolboxes are registered.
+    pub(super) is_loaded: AtomicBool,
+}
+
+#[derive(Default)]
+struct DeskState {
+    boxes: BTreeMap<String, OpenToolbox>,
+    /// The attempts, by the hashes of their tokens.
+    seats: HashMap<Arc<str>, Arc<Seat>>,
+    /// The attempts whose ends were sent and are waited for: whether they are durable.
+    ending: HashMap<Arc<str>, bool>,
+}
+
+/// A toolbox in memory.
+pub(super) struct OpenToolbox {
+    pub(super) link: Arc<ToolboxLink>,
+    pub(super) principal: Arc<str>,
+    /// The names of its tools.
+    pub(super) tools: Vec<String>,
+    pub(super) created: Timestamp,
+    pub(super) changed: Timestamp,
+    queue: VecDeque<Arc<Seat>>,
+    workers: BTreeMap<Arc<str>, WorkerPresence>,
+    /// The sum of the slots of its processes, as the planner was last told.
+    slots: u32,
+    arrived: Arc<Notify>,
+}
+
+/// A process of a toolbox.
+struct WorkerPresence {
+    slots: u32,
+    heard_us: u64,
+}
+
+/// The state of a toolbox that people are shown.
+pub(super) struct ShownToolbox {
+    pub(super) principal: Arc<str>,
+    pub(super) manifest: String,
+    pub(super) tools: Vec<String>,
+    pub(super) created: Timestamp,
+    pub(super) changed: Timestamp,
+    pub(super) workers: Vec<ToolboxWorker>,
+    pub(super) waiting: u64,
+    pub(super) running: u64,
+    pub(super) is_away: bool,
+}
+
+/// The result of a look for work.
+pub(super) struct Look {
+    pub(super) taken: Vec<Arc<Seat>>,
+    /// The slots of the toolbox, if the planner must be told: `None` inside means no process, and so no limit.
+    pub(super) slots: Option<Option<u32>>,
+    /// Whether no process served the toolbox before.
+    pub(super) is_back: bool,
+    /// Notified when there is something to take.
+    pub(super) arrived: Arc<Notify>,
+}
+
+impl OpenToolbox {
+    pub(super) fn new(
+        link: Arc<ToolboxLink>,
+        principal: &str,
+        tools: Vec<String>,
+        created: Timestamp,
+        changed: Timestamp,
+    ) -> OpenToolbox {
+        let (queue, workers) = (VecDeque::new(), BTreeMap::new());
+        let (principal, arrived) = (principal.into(), Arc::new(Notify::new()));
+        OpenToolbox { link, principal, tools, created, changed, queue, workers, slots: 0, arrived }
+    }
+
+    fn forget_silent(&mut self, now_us: u64, silence_us: u64) {
+        self.workers.retain(|_, worker| now_us < worker.heard_us.saturating_add(silence_us));
+    }
+}
+
+impl Desk {
+    /// Puts a toolbox in place of the one of its name. Whatever waits for a process is given back to its call.
+    pub(super) fn put(&self, name: &str, toolbox: OpenToolbox) {
+        let old = self.state.lock().boxes.insert(name.to_string(), toolbox);
+        withdraw_all(old);
+    }
+
+    pub(super) fn remove(&self, name: &str) {
+        let old = self.state.lock().boxes.remove(name);
+        withdraw_all(old);
+    }
+
+    /// The digest of the manifest in memory.
+    pub(super) fn manifest(&self, name: &str) -> Option<String> {
+        self.state.lock().boxes.get(name).map(|toolbox| toolbox.link.manifest.whole())
+    }
+
+    /// The principal that a toolbox belongs to.
+    pub(super) fn owner(&self, name: &str) -> Option<Arc<str>> {
+        self.state.lock().boxes.get(name).map(|toolbox| toolbox.principal.clone())
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        self.state.lock().boxes.keys().cloned().collect()
+    }
+
+    /// Whether there is a toolbox of this name that the principal may use.
+    pub(super) fn admits(&self, name: &str, principal: &str) -> Result<(), ToolboxError> {
+        let state = self.state.lock();
+        let is_own = state.boxes.get(name).is_some_and(|toolbox| &*toolbox.principal == principal);
+        if is_own { Ok(()) } else { Err(ToolboxError::NotFound { name: name.to_string() }) }
+    }
+
+    pub(super) fn shown(&self, name: &str, now_us: u64, silence_us: u64) -> Option<ShownToolbox> {
+        let mut state = self.state.lock();
+        let DeskState { boxes, seats, .. } = &mut *state;
+        let toolbox = boxes.get_mut(name)?;
+        toolbox.forget_silent(now_us, silence_us);
+        let of_box = || seats.values().filter(|seat| &*seat.toolbox == name);
+        let running =
+            |worker: &Arc<str>| of_box().filter(|seat| seat.worker().as_ref() == Some(worker)).count();
+        let worker = |(id, presence): (&Arc<str>, &WorkerPresence)| ToolboxWorker {
+            worker: id.to_string(),
+            slots: presence.slots,
+            running: running(id) as u64,
+            heard_ms: now_us.saturating_sub(presence.heard_us) / 1_000,
+        };
+        Some(ShownToolbox {
+            principal: toolbox.principal.clone(),
+            manifest: toolbox.link.manifest.whole(),
+            tools: toolbox.tools.clone(),
+            created: toolbox.created,
+            changed: toolbox.changed,
+            workers: toolbox.workers.iter().map(worker).collect(),
+            waiting: toolbox.queue.len() as u64,
+            running: of_box().filter(|seat| seat.worker().is_some()).count() as u64,
+            is_away: toolbox.link.is_away(now_us),
+        })
+    }
+
+    /// Gives attempts to a process, as many as it takes.
+    pub(super) fn look(
+        &self,
+        name: &str,
+        asks: &TakeRequest,
+        worker: &Arc<str>,
+        now_us: u64,
+        silence_us: u64,
+    ) -> Result<Look, ToolboxError> {
+        let mut state = self.state.lock();
+        let DeskState { boxes, seats, .. } = &mut *state;
+        let toolbox = boxes.get_mut(name).ok_or_else(|| ToolboxError::NotFound { name: name.to_string() })?;
+        let manifest = toolbox.link.manifest.whole();
+        if manifest != asks.manifest {
+            return Err(ToolboxError::Changed { name: name.to_string(), manifest });
+        }
+        toolbox.forget_silent(now_us, silence_us);
+        let has = seats.values().filter(|seat| &*seat.toolbox == name);
+        let has = has.filter(|seat| seat.worker().as_ref() == Some(worker)).count() as u32;
+        let slots = asks.max.saturating_add(has);
+        match slots {
+            0 => drop(toolbox.workers.remove(worker)),
+            slots => drop(toolbox.workers.insert(worker.clone(), WorkerPresence { slots, heard_us: now_us })),
+        }
+        let is_back = match toolbox.workers.is_empty() {
+            true => {
+                toolbox.link.left();
+                false
+            }
+            false => toolbox.link.heard(now_us),
+        };
+        let mut taken = Vec::new();
+        while taken.len() < asks.max as usize {
+            let Some(seat) = toolbox.queue.pop_front() else { break };
+            if seat.take(worker, now_us) {
+                taken.push(seat);
+            }
+        }
+        let total: u32 = toolbox.workers.values().map(|worker| worker.slots).fold(0, u32::saturating_add);
+        let changed = std::mem::replace(&mut toolbox.slots, total) != total;
+        let slots = changed.then_some((total > 0).then_some(total));
+        Ok(Look { taken, slots, is_back, arrived: toolbox.arrived.clone() })
+    }
+
+    /// A process of a toolbox was heard of.
+    pub(super) fn heard(&self, name: &str, worker: &Arc<str>, now_us: u64) -> bool {
+        let mut state = self.state.lock();
+        let Some(toolbox) = state.boxes.get_mut(name) else { return false };
+        match toolbox.workers.get_mut(worker) {
+            Some(presence) => {
+                presence.heard_us = now_us;
+                toolbox.link.heard(now_us)
+            }
+            None => false,
+        }
+    }
+
+    /// Seats an attempt, and queues it unless a process has it. If its toolbox has another manifest by now, nobody may take it.
+    pub(super) fn seat(self: &Arc<Desk>, seat: &Arc<Seat>) -> SeatGuard {
+        let mut state = self.state.lock();
+        state.seats.insert(seat.hash.clone(), seat.clone());
+        let arrived = match state.boxes.get_mut(&*seat.toolbox) {
+            Some(toolbox) if seat.offer.is_some() && toolbox.link.manifest == seat.manifest => {
+                toolbox.queue.push_back(seat.clone());
+                Some(toolbox.arrived.clone())
+            }
+            Some(_) | None => None,
+        };
+        drop(state);
+        match arrived {
+            Some(arrived) => arrived.notify_one(),
+            None if seat.offer.is_some() => _ = seat.withdraw(),
+            None => {}
+        }
+        SeatGuard { desk: self.clone(), seat: seat.clone() }
+    }
+
+    /// The attempt of this hash, if its tool waits for it here.
+    pub(super) fn find(&self, toolbox: &str, hash: &str) -> Option<Arc<Seat>> {
+        let state = self.state.lock();
+        state.seats.get(hash).filter(|seat| &*seat.toolbox == toolbox).cloned()
+    }
+
+    /// From now on it is noted when the end of this attempt is durable.
+    pub(super) fn await_end(&self, hash: &Arc<str>) {
+        self.state.lock().ending.entry(hash.clone()).or_insert(false);
+    }
+
+    /// Whether the end of this attempt is durable, as far as that was noted.
+    pub(super) fn has_ended(&self, hash: &str) -> bool {
+        self.state.lock().ending.get(hash).copied().unwrap_or(false)
+    }
+
+    pub(super) fn forget_end(&self, hash: &str) {
+        self.state.lock().ending.remove(hash);
+    }
+
+    /// The ends of these attempts are durable.
+    pub(super) fn ended(&self, hashes: &[Arc<str>]) {
+        let mut state = self.state.lock();
+        for hash in hashes {
+            if let Some(ended) = state.ending.get_mut(hash) {
+                *ended = true;
+            }
+        }
+        drop(state);
+        self.news.notify_waiters();
+    }
+}
+
+fn withdraw_all(toolbox: Option<OpenToolbox>) {
+    let queue = toolbox.into_iter().flat_map(|toolbox| toolbox.queue);
+    queue.for_each(|seat| _ = seat.withdraw());
+}
+
+/// Keeps an attempt at the desk until its tool returns or is dropped.
+pub(super) struct SeatGuard {
+    desk: Arc<Desk>,
+    seat: Arc<Seat>,
+}
+
+impl Drop for SeatGuard {
+    fn drop(&mut self) {
+        self.seat.close();
+        let mut state = self.desk.state.lock();
+        state.seats.remove(&self.seat.hash);
+        if let Some(toolbox) = state.boxes.get_mut(&*self.seat.toolbox) {
+            toolbox.queue.retain(|queued| !Arc::ptr_eq(queued, &self.seat));
+        }
+        drop(state);
+        self.desk.news.notify_waiters();
+    }
+}

@@ -1,0 +1,90 @@
+// The first screen: what waits for you, what runs, and the latest batches.
+import { Ago, Block, Elapsed, Empty, folder, html, isOver, Link, Loaded, Progress, short, State, useLoad, useState, useEffect, why } from "./ui.js";
+import { get, path } from "./api.js";
+import { loadWaiting, WaitingList } from "./people.js";
+import { MiniTimeline } from "./timeline.js";
+import { text } from "./text.js";
+
+const WAITING_SHOWN = 5;
+
+export function Now() {
+  const overview = useLoad(async (signal) => {
+    const found = await get("/v1/overview", signal);
+    folder.data = found.data ?? "";
+    return found;
+  }, []);
+  const waiting = useLoad(loadWaiting, []);
+  const open = useLoad((signal) => get("/v1/calls?state=open&limit=50", signal), []);
+  return html`<h1 tabindex="-1">Now</h1>
+    <${Loaded} from=${overview}>${(now) => html`<${Strip} now=${now} />`}</${Loaded}>
+    <${Block} id="waits" title="Waits for you" count=${waiting.data?.items.length}>
+      <${Loaded} from=${waiting}>${(page) => html`<${WaitingList} items=${page.items.slice(0, WAITING_SHOWN)} again=${waiting.again} />
+        ${page.items.length > WAITING_SHOWN && html`<p><${Link} to="/ui/waiting">all ${page.items.length}</${Link}></p>`}`}</${Loaded}>
+    </${Block}>
+    <${Block} id="open" title="Open calls" count=${open.data?.items.length}>
+      <${Loaded} from=${open}>${(page) => html`<${OpenCalls} calls=${page.items} />`}</${Loaded}>
+    </${Block}>
+    <${Block} id="latest" title="Latest batches">
+      <${Loaded} from=${overview}>${(now) => html`<${Latest} batches=${now.latest} />`}</${Loaded}>
+    </${Block}>`;
+}
+
+function Strip({ now }) {
+  const fact = (name, value) => value && html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
+  const counts = Object.entries(now.open);
+  return html`<dl class="strip">
+    ${fact("Open", counts.length ? counts.map(([state, count]) => html`<${State} state=${state} count=${count} /> `) : "nothing")}
+    ${fact("Durability", html`<span title="What an acknowledged call survives">${text(now.durability)}</span>`)}
+    ${fact("Data", now.data && html`<code>${text(now.data)}</code>`)}
+    ${fact("Worker", now.worker && html`<code>${text(now.worker.slice(0, 8))}</code>`)}
+    ${fact("Version", text(now.version))}
+    ${fact("You", html`${text(now.principal)}`)}
+    ${now.draining && fact("Server", html`<strong>is stopping</strong>`)}
+    ${fact("Left out", now.left_out && text(now.left_out))}
+  </dl>`;
+}
+
+function OpenCalls({ calls }) {
+  if (calls.length === 0) {
+    return html`<${Empty} paste=${`windlass call sleep '{"ms": 5000}'`}>No call is open. What runs or waits is shown here, with what it does and for how long.</${Empty}>`;
+  }
+  return html`<ul class="rows" aria-label="Open calls">${calls.map((call) => html`<li key=${call.call}><${OpenCall} call=${call} /></li>`)}</ul>`;
+}
+
+function OpenCall({ call }) {
+  return html`<${Link} class="row" to=${path`/ui/calls/${call.call}`}>
+    <span class="main"><strong>${text(call.tool)}</strong> <span class="quiet">${text(call.id)} · ${text(call.session ?? "")}</span></span>
+    <span class="cell"><${State} state=${call.state} /></span>
+    <span class="why">${call.status ? text(call.status) : call.waiting_for ? why(call.waiting_for) : ""}</span>
+    <${Progress} progress=${call.progress} />
+    <span class="end"><${Elapsed} since=${call.opened_at} /></span>
+  </${Link}>`;
+}
+
+export function Latest({ batches }) {
+  if (batches.length === 0) {
+    return html`<${Empty} paste=${`windlass call add '{"a": 19, "b": 23}'`}>No batch was submitted yet. Each is shown here as one line of time.</${Empty}>`;
+  }
+  return html`<ul class="rows" aria-label="Latest batches">${batches.map((batch) => html`<li key=${batch.session + "/" + batch.key}><${BatchRow} batch=${batch} /></li>`)}</ul>`;
+}
+
+/** A batch as one line. What is over does not change, so it is loaded once. */
+export function BatchRow({ batch, here = false }) {
+  const over = Object.keys(batch.states).every(isOver);
+  const [calls, setCalls] = useState(null);
+  const states = Object.entries(batch.states);
+  const mark = over ? "over" : JSON.stringify(batch);
+  useEffect(() => {
+    const stop = new AbortController();
+    get(path`/v1/sessions/${batch.session}/batches/${batch.key}` + "?spans=true", stop.signal)
+      .then((found) => stop.signal.aborted || setCalls(found.calls))
+      .catch(() => {});
+    return () => stop.abort();
+  }, [batch.session, batch.key, mark]);
+  return html`<${Link} class="row batch" to=${path`/ui/sessions/${batch.session}/batches/${batch.key}`}>
+    <span class="main"><strong>${batch.tools.map((tool, place) => [place > 0 && ", ", ...text(tool)])}</strong> <span class="quiet">${text(here ? short(batch.key) : batch.session)}</span></span>
+    <span class="states">${states.map(([state, count]) => html`<${State} state=${state} count=${count} /> `)}</span>
+    ${calls ? html`<${MiniTimeline} calls=${calls} />` : html`<span class="mini"></span>`}
+    <span class="quiet end"><${Ago} at=${batch.opened_at} /></span>
+  </${Link}>`;
+}

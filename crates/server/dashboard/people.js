@@ -1,0 +1,161 @@
+// Everything that waits for a person, and the answers.
+import { Ago, Decide, Empty, Heading, html, Link, Loaded, Outside, useAct, useEffect, useLoad, useRef, useState } from "./ui.js";
+import { at, ExactNumber, isExact, Json, parse, print } from "./json.js";
+import { get, path, send } from "./api.js";
+import { initial, ValueEditor } from "./form.js";
+import { Text, text } from "./text.js";
+
+const KINDS = { approval: "Approve?", question: "Question", connection: "Connect", tool_changed: "The tool has changed", unknown: "Did it happen?" };
+
+/** What waits, the nearest deadline first. */
+export const loadWaiting = async (signal) => {
+  const page = await get("/v1/waiting?limit=100", signal);
+  const due = (item) => (item.until ? Date.parse(item.until) : Infinity);
+  return { ...page, items: page.items.sort((left, right) => due(left) - due(right) || Date.parse(left.since) - Date.parse(right.since)) };
+};
+
+export function Waiting() {
+  const waiting = useLoad(loadWaiting, []);
+  return html`<h1 tabindex="-1">Waits for you</h1><${Loaded} from=${waiting}>${(page) => html`<${WaitingList} items=${page.items} again=${waiting.again} level=${2} />`}</${Loaded}>`;
+}
+
+/** The list does not move under the pointer: while the pointer is over it, what is new comes at the end. */
+export function WaitingList({ items, again, level = 3 }) {
+  const order = useRef([]);
+  const over = useRef(false);
+  const ids = items.map((item) => item.id);
+  if (over.current) {
+    const known = order.current.filter((id) => ids.includes(id));
+    order.current = [...known, ...ids.filter((id) => !known.includes(id))];
+  } else {
+    order.current = ids;
+  }
+  const sorted = order.current.map((id) => items[ids.indexOf(id)]);
+  if (sorted.length === 0) {
+    return html`<${Empty} paste="windlass waiting">Nothing waits for a person. Approvals, questions, missing connections, changed tools and calls with an unknown outcome come here.</${Empty}>`;
+  }
+  return html`<ul class="waiting" aria-label="Waits for you" onPointerEnter=${() => (over.current = true)} onPointerLeave=${() => (over.current = false)}>
+    ${sorted.map((item) => html`<li key=${item.id}><${WaitingItem} item=${item} again=${again} level=${level} /></li>`)}
+  </ul>`;
+}
+
+function WaitingItem({ item, again, level }) {
+  const answer = { approval: Approval, question: Question, connection: Connection, tool_changed: Changed, unknown: Unknown }[item.kind];
+  return html`<article class="card you" aria-label=${`${KINDS[item.kind] ?? item.kind} ${item.tool}`}>
+    <header>
+      <${Heading} level=${level}>${KINDS[item.kind] ?? text(item.kind)} <code>${text(item.tool)}</code></${Heading}>
+      <p class="quiet">
+        <${Link} to=${path`/ui/calls/${item.call}`}>call ${text(item.call_id)}</${Link}> in
+        ${" "}<${Link} to=${path`/ui/sessions/${item.session}`}>${text(item.session)}</${Link}>${item.principal && html`, of ${text(item.principal)}`},
+        asked <${Ago} at=${item.since} />${item.until && html`, expires <${Ago} at=${item.until} until=${true} />`}
+      </p>
+    </header>
+    ${answer && html`<${answer} item=${item} again=${again} />`}
+  </article>`;
+}
+
+function Approval({ item, again }) {
+  const { act, busy, error, told } = useAct();
+  const [edited, setEdited] = useState(undefined);
+  const [editing, setEditing] = useState(false);
+  const [reason, setReason] = useState("");
+  const [remember, setRemember] = useState(false);
+  const schema = useLoad(async (signal) => (await get(path`/v1/tools/${item.tool}`, signal)).input_schema ?? null, [item.tool], { live: false });
+  // An item that has changed is shown anew: nobody approves what was not on the screen.
+  const digest = useRef(item.digest);
+  const isStale = error?.code === "stale_digest" || digest.current !== item.digest;
+  const decide = (body, done) => act(async () => {
+    await send(path`/v1/approvals/${item.id}`, { digest: digest.current, ...body });
+    again();
+  }, done);
+  const approve = () => decide({ decision: "approve", args: editing ? edited : undefined, remember: remember ? {} : undefined }, "Approved.");
+  const look = () => {
+    digest.current = item.digest;
+    setEditing(false);
+    setEdited(undefined);
+    again();
+  };
+  if (isStale) {
+    return html`<p class="wrong" role="alert">What would run has changed since it was shown here.</p>
+      <p><button onClick=${look}>Show it as it is now</button></p>`;
+  }
+  return html`<div>
+    <p class="why">Asked by ${item.rules?.length ? item.rules.map((rule) => html`<code>${text(rule)}</code> `) : "the tool"}${item.reason && html`: ${text(item.reason)}`}${item.four_eyes && " Another person than the caller must approve."}</p>
+    ${editing
+      ? html`<${ValueEditor} schema=${schema.data} value=${edited} onEdit=${setEdited} /><${Difference} id=${item.id} before=${item.args} after=${edited} />`
+      : html`<div class="args"><${Json} value=${item.args} /></div>`}
+    <div class="actions">
+      <${Decide} kind="good" busy=${busy || (editing && edited === undefined)} onPress=${approve}>${editing ? "Approve with these arguments" : "Approve"}</${Decide}>
+      ${isExact && html`<button aria-pressed=${editing} onClick=${() => (setEdited(editing ? undefined : item.args), setEditing(!editing))}>${editing ? "Do not edit" : "Edit"}</button>`}
+      <label class="check"><input type="checkbox" checked=${remember} onChange=${(event) => setRemember(event.target.checked)} /> remember for this session</label>
+    </div>
+    <div class="actions">
+      <label class="inline">Reason <input value=${reason} onInput=${(event) => setReason(event.target.value)} placeholder="for the model" /></label>
+      <${Decide} kind="bad" busy=${busy} onPress=${() => decide({ decision: "deny", reason: reason || undefined }, "Denied.")}>Deny</${Decide}>
+    </div>
+    ${told}
+  </div>`;
+}
+
+/** What an edit changes, as the server sees it. */
+function Difference({ id, before, after }) {
+  const [preview, setPreview] = useState(null);
+  const source = after === undefined ? "" : print(after);
+  useEffect(() => {
+    if (!source) return;
+    let over = false;
+    const timer = setTimeout(async () => {
+      try {
+        const told = await send(path`/v1/approvals/${id}/preview`, { args: parse(source) });
+        if (!over) setPreview({ ...told, of: source });
+      } catch (error) {
+        if (!over) setPreview({ valid: false, problem: error.message, differences: [], of: source });
+      }
+    }, 200);
+    return () => ((over = true), clearTimeout(timer));
+  }, [source]);
+  if (!preview || preview.of !== source) return html`<p class="quiet" aria-live="polite">${source && "Comparing…"}</p>`;
+  const shown = (value) => (value === undefined ? html`<em>nothing</em>` : typeof value === "object" && value !== null && !(value instanceof ExactNumber) ? html`<${Json} value=${value} />` : html`<code>${text(print(value))}</code>`);
+  return html`<div class="difference" aria-live="polite">
+    ${preview.problem && html`<p class="wrong"><${Text} value=${preview.problem} /></p>`}
+    ${preview.differences.length === 0
+      ? html`<p class="quiet">Nothing is changed.</p>`
+      : html`<table class="plain"><caption>Differences</caption><thead><tr><th>Where</th><th>Before</th><th>After</th></tr></thead>
+          <tbody>${preview.differences.map((pointer) => html`<tr key=${pointer}><td><code>${text(pointer || "(all)")}</code></td><td class="before">${shown(at(before, pointer))}</td><td class="after">${shown(at(after, pointer))}</td></tr>`)}</tbody></table>`}
+  </div>`;
+}
+
+function Question({ item, again }) {
+  const { act, busy, told } = useAct();
+  const [answer, setAnswer] = useState(() => (item.schema ? initial(item.schema) : ""));
+  return html`<div><${Text} value=${item.text} />
+    <${ValueEditor} schema=${item.schema ?? { type: "string" }} value=${answer} onEdit=${setAnswer} label="Answer" />
+    <div class="actions"><${Decide} kind="good" busy=${busy || answer === undefined} onPress=${() => act(async () => (await send(path`/v1/questions/${item.id}`, { answer }), again()), "Answered.")}>Answer</${Decide}></div>${told}</div>`;
+}
+
+function Connection({ item, again }) {
+  const { act, busy, told } = useAct();
+  const say = (connected) => act(async () => (await send(path`/v1/sessions/${item.session}/connections/${item.provider}`, { connected }), again()));
+  const address = /https?:\/\/\S+/.exec(item.text)?.[0];
+  return html`<div><${Text} value=${item.text} />${address && html`<p><${Outside} url=${address} /></p>`}
+    <div class="actions"><${Decide} kind="good" busy=${busy} onPress=${() => say(true)}>It is connected</${Decide}><${Decide} kind="bad" busy=${busy} onPress=${() => say(false)}>Decline</${Decide}></div>${told}</div>`;
+}
+
+function Changed({ item, again }) {
+  const { act, busy, told } = useAct();
+  return html`<div><${Text} value=${item.text} />
+    <div class="actions"><${Decide} kind="good" busy=${busy} onPress=${() => act(async () => (await send(path`/v1/calls/${item.call}/accept`), again()), "Accepted.")}>Accept the changed tool</${Decide}></div>${told}</div>`;
+}
+
+/** Says whether a call with an unknown outcome took effect. */
+export function Unknown({ item, again }) {
+  const { act, busy, told } = useAct();
+  const [landed, setLanded] = useState(null);
+  const resolve = (body) => act(async () => (await send(path`/v1/calls/${item.call}/resolve`, body), again()), "Resolved.");
+  return html`<div>${item.text && html`<${Text} value=${item.text} />`}
+    <details><summary>It took effect, with this result</summary>
+      <${ValueEditor} value=${landed} onEdit=${setLanded} label="Result" />
+      <${Decide} kind="good" busy=${busy || landed === undefined} onPress=${() => resolve({ landed })}>It took effect</${Decide}></details>
+    <div class="actions"><${Decide} busy=${busy} onPress=${() => resolve({ did_not_happen: true })}>It did not happen</${Decide}>
+      <${Decide} busy=${busy} onPress=${() => resolve({ ask_tool: true })}>Ask the tool</${Decide}></div>${told}</div>`;
+}

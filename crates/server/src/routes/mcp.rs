@@ -1,0 +1,181 @@
+//! The door for MCP clients: one message per POST, answered with JSON or as server-sent events. The protocol itself is
+//! `windlass-mcp`'s; here are its headers, sessions and streams.
+
+use super::HandlerResult;
+use crate::access::{Caller, TokenScope};
+use crate::api::Api;
+use crate::extract::{Body, PathParams};
+use crate::problem::{Problem, ProblemCode};
+use crate::undisturbed::undisturbed;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request, State};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Frame;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
+use hyper::{HeaderMap, StatusCode};
+use serde_json::Value;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use windlass::sessions::SessionStanding;
+use windlass_mcp::{Conversation, Exchange, Gateway, Headers, Visitor, session_name};
+
+/// The name of a `windlass mcp`: it repeats its requests when the connection is cut.
+pub const BRIDGE_HEADER: &str = "windlass-bridge";
+/// Sent by `windlass mcp --approve`: forms in its client may approve calls.
+pub const APPROVE_HEADER: &str = "windlass-approve";
+/// Names under which the session of a caller was deleted.
+const SESSIONS_MAX: u32 = 1_000;
+
+pub async fn door(State(api): State<Api>, caller: Caller, request: Request) -> HandlerResult {
+    answer(&api, &caller, None, request).await
+}
+
+pub async fn session_door(
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams(session): PathParams<String>,
+    request: Request,
+) -> HandlerResult {
+    answer(&api, &caller, Some(session), request).await
+}
+
+async fn answer(api: &Api, caller: &Caller, session: Option<String>, request: Request) -> HandlerResult {
+    let (headers, visitor) = (headers(request.headers(), caller), visitor(request.headers(), caller));
+    let message = match Body::<Value>::from_request(request, api).await {
+        Ok(Body(message)) => message,
+        Err(problem) if is_unreadable(&problem) => {
+            return reply(problem.status, &Gateway::unreadable(&problem.detail), None);
+        }
+        Err(problem) => return Err(problem),
+    };
+    let session = match session {
+        Some(session) => session,
+        None => own_session(api, caller, &message).await?,
+    };
+    if Gateway::uses_session(&message) {
+        api.takes_work()?;
+        api.claim(caller, &session).await?;
+    } else if api.sessions().standing(&session).await? != SessionStanding::Unused {
+        api.session(caller, &session).await?;
+    }
+    let (gateway, visitor) = (api.mcp().clone(), Visitor { session, ..visitor });
+    let taken = undisturbed(async move { Ok::<_, Problem>(gateway.take(visitor, &headers, message).await) });
+    match taken.await? {
+        Exchange::Taken => Ok(StatusCode::ACCEPTED.into_response()),
+        Exchange::Answer { status, message, session_id } => reply(status, &message, session_id),
+        Exchange::Stream(conversation) => Ok(stream(api, conversation)),
+    }
+}
+
+/// Whether a problem is about the text of the message, and not about who sent it.
+fn is_unreadable(problem: &Problem) -> bool {
+    use ProblemCode::{BadBody, DuplicateKey, InexactNumber, InvalidJson, TooDeep};
+    matches!(problem.code, BadBody | DuplicateKey | InexactNumber | InvalidJson | TooDeep)
+}
+
+/// The session of a caller that names none.
+async fn own_session(api: &Api, caller: &Caller, message: &Value) -> Result<String, Problem> {
+    for count in 1..=SESSIONS_MAX {
+        let name = session_name(&caller.principal, message, count);
+        if !matches!(api.sessions().standing(&name).await?, SessionStanding::Gone(_)) {
+            return Ok(name);
+        }
+    }
+    let told = format!("{SESSIONS_MAX} MCP sessions of this caller were deleted; name one: /mcp/SESSION");
+    Err(Problem::new(ProblemCode::Gone, told))
+}
+
+fn headers(headers: &HeaderMap, caller: &Caller) -> Headers {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_string);
+    Headers {
+        version: text("mcp-protocol-version"),
+        method: text("mcp-method"),
+        name: text("mcp-name"),
+        session_id: text("mcp-session-id"),
+        key: text("idempotency-key"),
+        // The bridge speaks for a client on a pipe, which has no headers.
+        are_required: caller.token.is_some(),
+    }
+}
+
+/// The caller, without its session. Whoever is on the folder's own socket has all scopes, and must ask for that of approving:
+/// agents must not approve their own calls.
+fn visitor(headers: &HeaderMap, caller: &Caller) -> Visitor {
+    let is_local = caller.token.is_none();
+    Visitor {
+        session: String::new(),
+        principal: caller.principal.clone(),
+        may_approve: caller.has(TokenScope::Approve) && (!is_local || headers.contains_key(APPROVE_HEADER)),
+        may_answer: caller.has(TokenScope::Complete),
+        bridge: headers
+            .get(BRIDGE_HEADER)
+            .filter(|_| is_local)
+            .and_then(|name| name.to_str().ok())
+            .map(str::to_string),
+    }
+}
+
+fn reply(status: u16, message: &Value, session_id: Option<String>) -> HandlerResult {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = (status, [(CONTENT_TYPE, "application/json")], message.to_string()).into_response();
+    if let Some(id) = session_id.and_then(|id| id.parse().ok()) {
+        response.headers_mut().insert("mcp-session-id", id);
+    }
+    Ok(response)
+}
+
+fn stream(api: &Api, conversation: Conversation) -> Response {
+    let quiet = Duration::from_millis(api.runtime().limits().event_keepalive_ms.max(1));
+    let head = [
+        ("content-type", "text/event-stream"),
+        (CACHE_CONTROL.as_str(), "no-store"),
+        ("x-accel-buffering", "no"),
+    ];
+    let body = SpokenBody { next: Box::pin(spoken(conversation, quiet)), over: false };
+    (head, axum::body::Body::new(body)).into_response()
+}
+
+/// The next frame, and the rest of the conversation; `None` at its end.
+type SpokenFrame = Option<(Bytes, Conversation, Duration)>;
+
+async fn spoken(mut conversation: Conversation, quiet: Duration) -> SpokenFrame {
+    let frame = match tokio::time::timeout(quiet, conversation.next()).await {
+        Ok(message) => format!("event: message\ndata: {}\n\n", message?).into(),
+        Err(_) => Bytes::from_static(b":\n\n"),
+    };
+    Some((frame, conversation, quiet))
+}
+
+/// A conversation as the body of a response. Its end is asked for once the answer was handed to the connection; a connection
+/// that breaks before drops it.
+struct SpokenBody {
+    next: Pin<Box<dyn Future<Output = SpokenFrame> + Send>>,
+    over: bool,
+}
+
+impl hyper::body::Body for SpokenBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(spoken_frame) = self.next.as_mut().poll(cx) else { return Poll::Pending };
+        match spoken_frame {
+            Some((frame, conversation, quiet)) => {
+                self.next = Box::pin(spoken(conversation, quiet));
+                Poll::Ready(Some(Ok(Frame::data(frame))))
+            }
+            None => {
+                self.over = true;
+                Poll::Ready(None)
+            }
+        }
+    }
+}
