@@ -146,6 +146,12 @@ pub async fn problems(store: &dyn Store, told: &[WorkerReplies], journal: &Journ
         {
             found.push(format!("R5: {} was denied, and its grant admits it", denied.name));
         }
+        // One that started has its use already: only a revocation ends it in doubt without a cut.
+        if let Some(ended) = calls.iter().find(|call| call.state() == "unknown" && !call.past.is_cut())
+            && !is_revoked
+        {
+            found.push(format!("R5: {} was not continued, and its grant stands", ended.name));
+        }
         for (of, head) in told.iter().flat_map(|told| &told.revoked).filter_map(acknowledged) {
             let late = |call: &&&CallHistory| {
                 let late = call.started.iter().filter(|start| **start > head).count() as u32;

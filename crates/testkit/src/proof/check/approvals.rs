@@ -4,6 +4,7 @@
 use super::Histories;
 use super::case::Case;
 use crate::proof::history::PermissionFact;
+use crate::proof::kind::Class;
 use crate::proof::plan::PlannedAnswer;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -125,6 +126,12 @@ pub(super) fn may_be_denied(case: &Case<'_>) -> bool {
         | PlannedAnswer::FourEyes
         | PlannedAnswer::Changes => false,
     }
+}
+
+/// Whether a later attempt may have been denied, after earlier ones that may have had effects: such a call ends as unknown, since
+/// `denied` says that nothing happened.
+pub(super) fn may_be_denied_later(case: &Case<'_>) -> bool {
+    may_be_denied(case) && case.recorded.attempts > 0 && case.class() != Class::Read
 }
 
 /// The arguments that it must run with: those of its approver, if they were edited.

@@ -144,7 +144,8 @@ impl Case<'_> {
             // Whoever is dismissed while its end is on its way keeps that.
             ("unknown", _) => {
                 let asked = past.cancel_asked.is_some() && !past.dismissed;
-                nobody_asked && past.is_cut() && !asked && !resolved
+                let cut = nobody_asked && past.is_cut() && !asked;
+                (cut || approvals::may_be_denied_later(self)) && !resolved
             }
             _ => false,
         };
