@@ -415,3 +415,29 @@ async fn a_call_whose_tool_became_another_while_it_waited_is_denied() {
     assert_eq!((states(&answer).as_str(), count.get()), ("a denied", 0));
     assert!(text(&answer).contains("no longer the one"), "{}", text(&answer));
 }
+
+/// Recorded with its batch and not prepared when its owner died: its grant is looked at before its tool is waited for.
+#[tokio::test]
+async fn a_taken_over_call_whose_grant_is_for_another_tool_is_denied() {
+    let folder = Arc::new(tempfile::tempdir().unwrap());
+    let pay = |version: &str| ToolSpec { version: version.into(), ..free("pay", EffectClass::Once) };
+    let (runtime, count) = (reopen(&folder), Count::default());
+    runtime.register(echo(pay("1"), &count)).unwrap();
+    let contract = runtime.tools_of("s").await.unwrap()[0].tool.as_ref().unwrap().contract.whole();
+    let token = issue(&runtime, "s", GrantTerms { contract: Some(contract), ..terms("pay") }).await.token;
+    drop(runtime);
+    let request = batch("k", vec![call("h", "hang", n(1)), by(&token, call("a", "pay", n(1)))]);
+    let unpaid = count.clone();
+    die_in_an_attempt(&folder, request.clone(), move |config, begun| {
+        let runtime = Runtime::new(config);
+        runtime.register(hanging(spec("hang", EffectClass::Once), begun)).unwrap();
+        runtime.register(echo(ToolSpec { claims: None, ..pay("1") }, &unpaid)).unwrap();
+        runtime
+    })
+    .await;
+    let runtime = reopen(&folder);
+    runtime.register(echo(spec("hang", EffectClass::Once), &count)).unwrap();
+    runtime.register(echo(pay("2"), &count)).unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(20), run(&runtime, "s", request)).await.unwrap();
+    assert_eq!((states(&answer).as_str(), count.get()), ("h unknown, a denied", 0));
+}

@@ -254,6 +254,10 @@ fn refuse_way(held: &Held, tool: &Registered) -> Result<(), Box<Failure>> {
 /// Prepares a call that was taken over, if its tool is there; it was accepted, so it is not refused for that.
 pub(crate) async fn once_there(held: &mut Held) -> Result<(), Lost> {
     held.looked_generation = held.on.rt.registry.generation();
+    // A tool that its grant is not for would be waited for in vain.
+    if held.call.opened.grant.is_some() && Box::pin(grants::refuse(held)).await? {
+        return Ok(());
+    }
     if let ToolLookup::Missing { .. } = grants::find_tool(held).await {
         held.tool_search = ToolSearch::Missing(Reason::NoSuchTool);
         return Ok(());
