@@ -61,7 +61,7 @@ fn kill(args: &[String]) -> Result<ExitCode> {
     let build = Build::like_this_program()?;
     let programs = match text(args, "--mutant")? {
         None => build.programs()?,
-        mutant => Programs { mutant: mutant.cloned(), ..build.with_mutants().programs()? },
+        mutant => Programs { mutant: mutant.cloned(), ..build.with_points().programs()? },
     };
     let report = kill::run(&programs, &options)?;
     println!("{report:#?}");

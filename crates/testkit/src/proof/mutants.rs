@@ -220,8 +220,7 @@ pub fn run(build: &Build, only: Option<&str>, lanes: u64) -> Result<MutantReport
     if chosen.is_empty() {
         bail!("there is no such rule; there are: {}", MUTANTS.map(|mutant| mutant.rule).join(", "));
     }
-    let folder = tempfile::tempdir()?;
-    let programs = programs(build, folder.path())?;
+    let programs = build.clone().with_points().programs()?;
     for mutant in chosen {
         let said = match mutant.proof {
             Proof::StoreSuite => store_suite(&build.target, mutant.rule),
@@ -239,16 +238,6 @@ pub fn run(build: &Build, only: Option<&str>, lanes: u64) -> Result<MutantReport
     }
     report.took = began.elapsed();
     Ok(report)
-}
-
-/// Worker and ledger. The worker is moved away: it has the name of one with kill points only, which an ordinary build must
-/// make anew.
-fn programs(build: &Build, folder: &Path) -> Result<Programs> {
-    let mut programs = build.clone().with_mutants().programs()?;
-    let worker = folder.join("worker");
-    std::fs::copy(&programs.worker, &worker).context("the worker cannot be moved away")?;
-    std::fs::remove_file(std::mem::replace(&mut programs.worker, worker))?;
-    Ok(programs)
 }
 
 /// Which cases of the store's suite fail.

@@ -26,34 +26,37 @@ impl Build {
         Ok(Build { target, features: Vec::new(), release: folder.ends_with("release") })
     }
 
-    /// This build with kill points. Its worker has another name, so that the plain one stays as it is.
+    /// This build with kill points, and rules that can be broken: one build for both. Its worker has another name, so that the
+    /// plain one stays as it is.
     pub fn with_points(self) -> Build {
-        Build { features: vec!["kill-points".to_owned()], ..self }
-    }
-
-    /// This build with kill points, and rules that can be broken.
-    pub fn with_mutants(self) -> Build {
         Build { features: vec!["mutants".to_owned()], ..self }
     }
 
     /// Builds worker and ledger.
     pub fn programs(&self) -> Result<Programs> {
         let worker = if self.features.is_empty() { "windlass-worker" } else { "windlass-worker-points" };
+        let folder = self.build(&["--bin", worker, "--bin=windlass-ledger", "--example=answer"])?;
+        Ok(Programs { worker: folder.join(worker), ledger: folder.join("windlass-ledger"), mutant: None })
+    }
+
+    /// Builds these targets and returns the folder of programs. Of the whole workspace, and with an example among them, since that brings
+    /// the dependencies of tests: so third-party crates have the features with which `.ci/build` has built them, and are not compiled again.
+    pub fn build(&self, targets: &[&str]) -> Result<PathBuf> {
         let mut build = cargo();
-        build.args(["build", "--quiet", "--locked", "--package=windlass-testkit"]);
-        build.args(["--bin", worker, "--bin=windlass-ledger"]);
+        build.args(["build", "--quiet", "--locked", "--workspace"]).args(targets);
         build.arg("--target-dir").arg(&self.target);
         if self.release {
             build.arg("--release");
         }
-        if !self.features.is_empty() {
-            build.arg("--features").arg(self.features.join(","));
+        // As this program was built.
+        let shared = cfg!(feature = "postgres").then_some("postgres");
+        for feature in self.features.iter().map(String::as_str).chain(shared) {
+            build.arg(format!("--features=windlass-testkit/{feature}"));
         }
         if !build.status().context("cargo cannot be started")?.success() {
-            bail!("worker and ledger could not be built with {:?}", self.features);
+            bail!("{targets:?} could not be built with {:?}", self.features);
         }
-        let folder = self.target.join(if self.release { "release" } else { "debug" });
-        Ok(Programs { worker: folder.join(worker), ledger: folder.join("windlass-ledger"), mutant: None })
+        Ok(self.target.join(if self.release { "release" } else { "debug" }))
     }
 }
 

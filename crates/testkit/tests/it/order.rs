@@ -2,20 +2,13 @@
 
 use std::path::Path;
 use std::process::Command;
-use windlass_testkit::proof::programs::{Build, cargo};
+use windlass_testkit::proof::programs::Build;
 
 #[test]
 fn an_order_is_taken_once_wherever_its_worker_dies() {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let Build { release, .. } = Build::like_this_program().unwrap();
-    let mut build = cargo();
-    build.args(["build", "--quiet", "--locked", "--package=windlass", "--example=order"]);
-    build.args(["--features=kill-points", "--target-dir"]).arg(target);
-    if release {
-        build.arg("--release");
-    }
-    assert!(build.status().unwrap().success());
-    let folder = target.join(if release { "release" } else { "debug" });
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned();
+    let build = Build { target, ..Build::like_this_program().unwrap() }.with_points();
+    let folder = build.build(&["--example=order"]).unwrap();
     let ran = Command::new(folder.join("examples/order")).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(ran.status.success() && said.contains(" 0 problems"), "{said}");
