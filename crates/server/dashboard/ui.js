@@ -3,6 +3,7 @@ import { h, options } from "./vendor/preact.mjs";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./vendor/hooks.mjs";
 import htm from "./vendor/htm.mjs";
 import { changes } from "./api.js";
+import { ExactNumber } from "./json.js";
 import { text } from "./text.js";
 
 export const html = htm.bind(h);
@@ -303,7 +304,9 @@ export function Elapsed({ since }) {
 
 export function Progress({ progress }) {
   if (!progress) return null;
-  const { current, total, unit, label } = progress;
+  const { unit, label } = progress;
+  // An amount such as 12.0 is kept as it was written; for a bar its value is enough.
+  const [current, total] = [progress.current, progress.total].map((amount) => (amount instanceof ExactNumber ? Number(amount.source) : amount));
   const bar = typeof current === "number" && typeof total === "number" && total > 0;
   const numbers = current === undefined || current === null ? "" : bar ? `${current} of ${total}` : String(current);
   return html`<span class="progress">
