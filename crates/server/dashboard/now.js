@@ -55,8 +55,7 @@ function OpenCall({ call }) {
   return html`<${Link} class="row" to=${path`/ui/calls/${call.call}`}>
     <span class="main"><strong>${text(call.tool)}</strong> <span class="quiet">${text(call.id)} · ${text(call.session ?? "")}</span></span>
     <span class="cell"><${State} state=${call.state} /></span>
-    <span class="why">${doing(call)}</span>
-    <${Progress} progress=${call.progress} />
+    <span class="why">${doing(call)} <${Progress} progress=${call.progress} /></span>
     <span class="end"><${Elapsed} since=${call.opened_at} /></span>
   </${Link}>`;
 }

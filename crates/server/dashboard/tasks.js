@@ -14,8 +14,7 @@ export function TaskRow({ task, here = false }) {
   return html`<${Link} class="row" to=${to}>
     <span class="main"><strong>${text(task.title)}</strong> ${!here && html`<span class="quiet">${text(task.session)}</span>`}</span>
     <span class="cell"><${State} state=${task.state} /></span>
-    <span class="why">${why(task.detail ?? task.summary ?? task.status ?? "")}</span>
-    <${Progress} progress=${task.progress} />
+    <span class="why">${why(task.detail ?? task.summary ?? task.status ?? "")} <${Progress} progress=${task.progress} /></span>
     <span class="quiet end"><${Ago} at=${task.updated_at} /></span>
   </${Link}>`;
 }
