@@ -1,6 +1,7 @@
 // Budgets: counts are tests; times are ratios of one run, and with BENCH=1 they are judged with 100,000 calls. Run by .ci/dashboard.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { createServer } from "node:http";
 import { readdirSync, readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { gzipSync } from "node:zlib";
@@ -32,6 +33,10 @@ test("sizes and requests", async () => {
     const hash = createHash("sha256").update(readFileSync(new URL(file, ASSETS))).digest("hex");
     assert.ok(readme.includes(hash), `${file} is not what vendor/README.md says: ${hash}`);
   }
+  // All are asked for at once, instead of one after the other has named it.
+  const index = readFileSync(new URL("index.html", ASSETS), "utf8");
+  const missing = files.filter((file) => /\.m?js$/.test(file) && !index.includes(`"/assets/${file}"`));
+  assert.deepEqual(missing, [], "index.html names every module");
   const page = await rig.page();
   const requests = [];
   page.on("request", (request) => requests.push(request.url()));
@@ -43,18 +48,23 @@ test("sizes and requests", async () => {
   await page.context().close();
 });
 
-test("the first paint takes at most twice that of an empty page", { skip: !BENCH && "a time: with BENCH=1" }, async () => {
+test("the first paint takes at most twice that of an empty page", { skip: !BENCH && "a time: with BENCH=1" }, async (t) => {
+  const nothing = createServer((_, answer) => answer.setHeader("content-type", "text/html").end("<!doctype html><title>empty</title><p>.</p>"));
+  await new Promise((done) => nothing.listen(0, "127.0.0.1", () => done(undefined)));
+  t.after(() => (nothing.closeAllConnections(), nothing.close()));
   const page = await rig.page();
-  const paint = async (path) => {
-    const times = [];
-    for (let run = 0; run < 7; run += 1) {
-      await page.goto(rig.url + path);
-      times.push((await page.waitForFunction(() => performance.getEntriesByName("first-paint")[0]?.startTime)).jsonValue());
-    }
-    return median(await Promise.all(times));
+  const paint = async (url) => {
+    await page.goto(url);
+    return await (await page.waitForFunction(() => performance.getEntriesByName("first-paint")[0]?.startTime)).jsonValue();
   };
-  const [empty, whole] = [await paint("/assets/style.css"), await paint("/")];
-  console.log(`# first paint: ${whole.toFixed(0)} ms, of a page without scripts ${empty.toFixed(0)} ms`);
+  // In turns, so that whatever else the machine does concerns both.
+  const times = { empty: [], whole: [] };
+  for (let run = 0; run < 15; run += 1) {
+    times.empty.push(await paint(`http://127.0.0.1:${nothing.address().port}/`));
+    times.whole.push(await paint(rig.url));
+  }
+  const [empty, whole] = [median(times.empty), median(times.whole)];
+  console.log(`# first paint: ${whole.toFixed(0)} ms, of an empty page ${empty.toFixed(0)} ms: ${(whole / empty).toFixed(2)} ×`);
   assert.ok(whole <= 2 * empty, `${whole} ms and ${empty} ms`);
   await page.context().close();
 });
@@ -134,7 +144,12 @@ test("a timeline of 1,000 bars, and one of more rows than are elements", async (
       return took;
     };
     const floors = Array.from({ length: 5 }, floor).sort((left, right) => left - right);
-    const first = draw(calls);
+    const firsts = [];
+    for (let run = 0; run < 5; run += 1) {
+      render(null, root);
+      firsts.push(draw(calls));
+    }
+    const first = firsts.sort((left, right) => left - right)[2];
     const updates = [];
     for (let run = 1; run <= 9; run += 1) {
       const moved = calls.map((call, place) => (place % 4 ? call : { ...call, spans: call.spans.map((span) => ({ ...span, to_us: span.to_us + run * 100 })) }));
@@ -150,7 +165,7 @@ test("a timeline of 1,000 bars, and one of more rows than are elements", async (
   assert.ok(told.rows < 100, `${told.rows} rows`);
   assert.ok(Math.abs(told.height - 80_000) < 4_000, `the space of all rows is kept: ${told.height}`);
   // As a ratio of what the elements cost without us; on a quiet machine the guides are 100 ms and 16 ms.
-  if (BENCH) assert.ok(told.first <= 6 * told.floor && told.update <= 3 * told.floor, JSON.stringify(told));
+  if (BENCH) assert.ok(told.first <= 2 * told.floor && told.update <= told.floor, JSON.stringify(told));
   await page.context().close();
 });
 

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { decide, loaded, pressByKey, Rig, screens, tabTo, until, watch, workIn } from "./rig.mjs";
+import { decide, loaded, pressByKey, ready, Rig, screens, shot, tabTo, until, watch, workIn } from "./rig.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SHOTS = process.env.SHOTS;
@@ -144,6 +144,9 @@ test("every screen fits into 320 pixels", async () => {
     await loaded(page);
     const width = await page.evaluate(() => document.documentElement.scrollWidth);
     assert.ok(width <= 320, `${name} is ${width} pixels wide`);
+    const small = await page.evaluate(() => [...document.querySelectorAll("button, select, input:not([type=checkbox]), textarea, label.check, nav a, a.row, summary")].filter((one) => one.checkVisibility() && one.getBoundingClientRect().height < 24).map((one) => one.outerHTML.slice(0, 120)));
+    assert.deepEqual(small, [], `${name}: targets have 24 pixels`);
+    await shot(page, `narrow-${name}`);
   }
   await page.context().close();
 });
@@ -205,6 +208,185 @@ test("of two who approve the same, one wins, and who was late is told", async ()
   await approve.click();
   await card.getByRole("alert").first().waitFor();
   await until("it was denied", async () => (await rig.api("/v1/sessions/shop/calls?state=denied")).items.some((call) => call.id === "race"));
+  await page.context().close();
+});
+
+test("if what would run is not what was shown, nothing is decided, and the difference is shown", async () => {
+  const big = "12345678901234567891";
+  await rig.api("/v1/sessions/shop/batches", `{"key": "stale", "wait": "none", "calls": [{"id": "tampered", "tool": "order_parts", "args": {"part": "rope", "count": 2, "account": ${big}}}]}`);
+  const page = await rig.page();
+  // What the page was shown is not what would run: another account.
+  let isOld = true;
+  await page.route("**/v1/waiting*", async (route) => {
+    const answer = await route.fetch();
+    const text = await answer.text();
+    const old = text.replace(/"digest":"[^"]*"/g, '"digest":"00"').replaceAll(big, "7");
+    await route.fulfill({ response: answer, body: isOld ? old : text });
+  });
+  await page.reload();
+  const card = page.getByRole("article").filter({ hasText: "call tampered" });
+  await card.getByText("account: 7").waitFor();
+  const refused = page.waitForResponse((answer) => answer.url().includes("/v1/approvals/") && answer.status() === 409);
+  const approve = card.getByRole("button", { name: "Approve" });
+  await ready(approve);
+  isOld = false;
+  await approve.click();
+  await refused;
+  const row = card.getByRole("row").filter({ hasText: "/account" });
+  await row.waitFor();
+  assert.deepEqual(await row.getByRole("cell").allInnerTexts(), ["/account", "7", big]);
+  assert.equal(await card.getByRole("row").count(), 2, "nothing else differs");
+  await shot(page, "stale");
+  const open = (await rig.api("/v1/waiting?kind=approval")).items.filter((item) => item.call_id === "tampered");
+  assert.equal(open.length, 1, "it is not decided");
+  await card.getByRole("button", { name: "Go on with what would run now" }).click();
+  await card.getByText(`account: ${big}`).waitFor();
+  await decide(card.getByRole("button", { name: "Approve" }));
+  await card.waitFor({ state: "detached" });
+  await until("it ran", async () => (await rig.api("/v1/sessions/shop/calls?state=succeeded")).items.some((call) => call.id === "tampered"));
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("what runs says what it does, on every screen that lists it", async () => {
+  const [unloading] = (await rig.submit("quay", [{ id: "u", tool: "unload", args: { ship: "the Cutty Sark" } }])).calls;
+  const page = await rig.page();
+  await page.getByRole("list", { name: "Open calls" }).getByText("Unloading the Cutty Sark").waitFor();
+  for (const path of ["/ui/calls?session=quay", `/ui/calls/${unloading.call}`, "/ui/sessions/quay"]) {
+    await page.goto(rig.url + path);
+    await page.locator("main").getByText("Unloading the Cutty Sark").first().waitFor();
+  }
+  await rig.api("/v1/sessions/quay/cancel", {});
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("a schedule shows its times before it exists, and is made", async () => {
+  const page = await rig.page();
+  await page.goto(`${rig.url}/ui/schedules`);
+  const form = page.getByRole("region", { name: "A new schedule" });
+  await form.getByLabel("Times (cron)").fill("30 6 * * *");
+  await form.getByLabel("Zone").fill("Asia/Kolkata");
+  const times = form.getByRole("list", { name: "Next times" }).getByRole("listitem");
+  await times.filter({ hasText: "06:30 (UTC+05:30)" }).nth(4).waitFor();
+  assert.equal(await times.count(), 5);
+  await form.getByLabel("Times (cron)").fill("0 25 * * *");
+  await form.getByRole("alert").filter({ hasText: "no value from 0 to 23" }).waitFor();
+  await form.getByLabel("Times (cron)").fill("30 6 * * *");
+  await form.getByLabel("Session").fill("night");
+  await form.getByLabel("Tool").fill("build");
+  await form.getByLabel("Title").fill("Before breakfast");
+  await decide(form.getByRole("button", { name: "Make it" }));
+  const made = page.getByRole("article", { name: "Schedule Before breakfast" });
+  await made.getByText("06:30 (UTC+05:30)").first().waitFor();
+  await made.getByRole("button", { name: "Turn off" }).click();
+  await made.getByText("off", { exact: true }).waitFor();
+  assert.equal((await rig.api("/v1/sessions/night/schedules")).items[0].enabled, false);
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("a filter that takes none of the latest calls says so, and looks further back when it is asked", async () => {
+  const page = await rig.page();
+  // As the server answers where there are very many: nothing so far, and where to go on.
+  const asked = [];
+  await page.route("**/v1/calls?*tool=divide*", async (route) => {
+    const after = new URL(route.request().url()).searchParams.get("after");
+    asked.push(after);
+    if (after === "three") await route.continue({ url: route.request().url().replace("after=three", "") });
+    else await route.fulfill({ contentType: "application/json", body: JSON.stringify({ items: [], next: { null: "one", one: "two", two: "three" }[String(after)] }) });
+  });
+  await page.goto(`${rig.url}/ui/calls?tool=divide`);
+  await page.getByText("No call fits among the latest ones").waitFor();
+  await page.getByRole("button", { name: "Look further back" }).click();
+  await page.getByRole("list", { name: "Calls" }).getByText("division by zero").first().waitFor();
+  assert.deepEqual(asked.filter((after) => after), ["one", "two", "three"], "one press, until something was found");
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("a button that decides takes no press when it has just appeared", async () => {
+  await rig.submit("shop", [{ id: "hasty", tool: "order_parts", args: { part: "bell", count: 1, account: 7 } }], { key: "hasty" });
+  const page = await rig.page();
+  const sent = [];
+  page.on("request", (request) => request.method() === "POST" && sent.push(request.url()));
+  // Pressed at the moment at which it is drawn, as somebody does who wanted to press what was there before.
+  await page.addInitScript(() => {
+    window.presses = 0;
+    const press = () => document.querySelectorAll("article button[aria-disabled=true]").forEach((button) => ((window.presses += 1), /** @type {HTMLElement} */ (button).click()));
+    new MutationObserver(press).observe(document, { subtree: true, childList: true });
+  });
+  await page.goto(rig.url);
+  const approve = page.getByRole("article").filter({ hasText: "call hasty" }).getByRole("button", { name: "Approve" });
+  await ready(approve);
+  assert.ok((await page.evaluate(() => window.presses)) > 0, "it was pressed");
+  assert.deepEqual(sent, []);
+  await decide(approve);
+  await until("it ran", async () => (await rig.api("/v1/sessions/shop/calls?state=succeeded")).items.some((call) => call.id === "hasty"));
+  await page.context().close();
+});
+
+test("what waits does not move under the pointer", async () => {
+  const page = await rig.page();
+  const times = ["2031-01-01T00:00:00Z", "2032-01-01T00:00:00Z"];
+  const item = (id, until) => ({ kind: "question", id, call: id, call_id: id, tool: "paint", session: "s", principal: "local", since: "2026-01-01T00:00:00Z", until, text: "Which?" });
+  await page.route("**/v1/waiting*", (route) => route.fulfill({ contentType: "application/json", body: JSON.stringify({ items: [item("one", times[0]), item("two", times[1])], next: null }) }));
+  await page.goto(`${rig.url}/ui/waiting`);
+  const order = () => page.getByRole("article").evaluateAll((cards) => cards.map((card) => card.querySelector("a").textContent));
+  await page.getByText("call two").waitFor();
+  assert.deepEqual(await order(), ["call one", "call two"], "the nearest deadline first");
+  await page.getByText("call one").hover();
+  times.reverse();
+  const submitted = async (key) => {
+    const asked = page.waitForResponse("**/v1/waiting*");
+    await rig.submit("nudge", [{ id: key, tool: "echo", args: { message: "m" } }], { key });
+    await asked;
+    await page.evaluate(() => new Promise((done) => setTimeout(done, 250)));
+  };
+  await submitted("n1");
+  assert.deepEqual(await order(), ["call one", "call two"], "the pointer is over them");
+  await page.mouse.move(5, 5);
+  await submitted("n2");
+  assert.deepEqual(await order(), ["call two", "call one"]);
+  await page.context().close();
+});
+
+test("keys can be switched off, and colours chosen", async () => {
+  const page = await rig.page();
+  await page.keyboard.press("?");
+  await page.getByLabel("keys are on").uncheck();
+  await page.getByRole("button", { name: "Close" }).click();
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  await page.keyboard.press("?");
+  await page.keyboard.press("/");
+  await page.reload();
+  await page.getByRole("heading", { name: "Now" }).waitFor();
+  await page.keyboard.press("?");
+  assert.equal(await page.getByRole("dialog").count(), 0);
+  assert.equal(new URL(page.url()).pathname, "/", "no key did anything, also after a reload");
+  const back = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await back();
+  await page.getByLabel("Colours").selectOption("dark");
+  await page.waitForFunction((light) => getComputedStyle(document.body).backgroundColor !== light, light);
+  const dark = await back();
+  await page.reload();
+  await page.getByRole("heading", { name: "Now" }).waitFor();
+  assert.equal(await back(), dark, "it is kept");
+  await page.context().close();
+});
+
+test("a browser that would round numbers shows, and edits nothing", async () => {
+  await rig.submit("shop", [{ id: "rounded", tool: "order_parts", args: { part: "buoy", count: 1, account: 7 } }], { key: "rounded" });
+  const page = await rig.page();
+  await page.addInitScript(() => delete JSON.rawJSON);
+  await page.goto(rig.url);
+  const card = page.getByRole("article").filter({ hasText: "call rounded" });
+  await card.getByText("buoy").waitFor();
+  await card.getByRole("button", { name: "Approve" }).waitFor();
+  assert.equal(await page.getByRole("button", { name: "Edit" }).count(), 0);
+  await page.goto(`${rig.url}/ui/tools/divide`);
+  await page.getByText("This browser would round large numbers").waitFor();
+  assert.equal(await page.getByRole("button", { name: "Run" }).count(), 0);
   await page.context().close();
 });
 

@@ -2,11 +2,7 @@
 // call waits. Run by .ci/dashboard.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { decide, PeopleRig, pressByKey, tabTo, until } from "./rig.mjs";
-
-const SHOTS = process.env.SHOTS;
-/** A picture, for whoever wants to look. */
-const shot = (page, name) => SHOTS && page.screenshot({ path: `${SHOTS}/${name}.png`, fullPage: true });
+import { decide, PeopleRig, pressByKey, shot, tabTo, until } from "./rig.mjs";
 
 /** @type {PeopleRig} */
 let rig;
@@ -138,6 +134,32 @@ test("a race names its winner, and marks whom it did not need", async () => {
   await row("fast").getByText("winner").waitFor();
   await row("slow").getByText("not needed").waitFor();
   await shot(page, "race");
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("calls inside stand below the one that made them, and what it reports is shown", async () => {
+  await rig.submit("port", [{ id: "ann", tool: "moor", args: { ship: "Ann", ms: 60_000 } }, { id: "word", tool: "say", args: { message: "ahoy" } }], { key: "in" });
+  const page = await rig.page();
+  const row = page.getByRole("list", { name: "Open calls" }).getByRole("link").filter({ hasText: "ann · port" });
+  await row.getByText("towards the quay").waitFor();
+  await row.getByText("12 of 30 m").waitFor();
+  await shot(page, "running");
+  await page.goto(`${rig.url}/ui/sessions/port/batches/in`);
+  await page.getByRole("rowheader").filter({ hasText: "stern-crane" }).waitFor();
+  const rows = await page.getByRole("rowheader").evaluateAll((heads) => heads.map((head) => [head.querySelector("a").textContent, parseFloat(getComputedStyle(head).paddingLeft)]));
+  assert.deepEqual(rows.map(([id]) => id), ["ann", "bow-crane", "stern-crane", "word"]);
+  assert.ok(rows[1][1] > rows[0][1] && rows[2][1] === rows[1][1] && rows[3][1] === rows[0][1], JSON.stringify(rows));
+  // The arrows move through the bars of a row, and each is told exactly.
+  const bars = page.getByRole("row").filter({ has: page.getByRole("link", { name: "bow-crane" }) }).locator(".bar");
+  await bars.first().focus();
+  const first = await page.locator(".detail").innerText();
+  await page.keyboard.press("ArrowRight");
+  assert.equal(await bars.nth(1).evaluate((bar) => bar === document.activeElement), true);
+  assert.notEqual(await page.locator(".detail").innerText(), first);
+  assert.match(await page.locator(".detail").innerText(), /bow-crane attempt 1: \+[\d,]+ µs to \+[\d,]+ µs, [\d,]+ µs ok/);
+  await shot(page, "nested");
+  await rig.api("/v1/sessions/port/cancel", {});
   assert.deepEqual(page.wrong, []);
   await page.context().close();
 });

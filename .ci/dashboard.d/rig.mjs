@@ -168,6 +168,16 @@ export const pressByKey = (page, button) =>
     await page.keyboard.press("Enter");
   });
 
+/** Pictures in both colours, for whoever wants to look. */
+export async function shot(page, name) {
+  if (!process.env.SHOTS) return;
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
+    await page.screenshot({ path: `${process.env.SHOTS}/${name}-${colorScheme}.png`, fullPage: true });
+  }
+  await page.emulateMedia({ colorScheme: "light", reducedMotion: "reduce" });
+}
+
 export function watch(page) {
   page.wrong = [];
   page.on("pageerror", (error) => page.wrong.push(`error: ${error.message}`));

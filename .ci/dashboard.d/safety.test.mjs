@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, before, test } from "node:test";
 import { payloads } from "./payloads.mjs";
+import { proxied } from "./without.mjs";
 import { FOREIGN, loaded, REBOUND, Rig, screens, until, workIn } from "./rig.mjs";
 
 /** @type {Rig} */
@@ -17,14 +18,16 @@ after(() => rig?.stop());
 const POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 /** A page of somebody else, under a name and a port of its own. */
-async function strangerAt(context, name) {
+async function strangerAt(context, name, t, asks = rig.url) {
   const server = createServer((_, answer) => answer.setHeader("content-type", "text/html").end("<h1>other</h1><iframe></iframe>"));
   await new Promise((done) => server.listen(0, "127.0.0.1", done));
+  // Also if the test fails: a server that listens keeps this process alive.
+  t.after(() => (server.closeAllConnections(), server.close()));
   const page = await context.newPage();
   page.statuses = [];
-  page.on("response", (answer) => answer.url().startsWith(rig.url) && page.statuses.push(answer.status()));
+  page.on("response", (answer) => answer.url().startsWith(asks) && page.statuses.push(answer.status()));
   await page.goto(`http://${name}:${server.address().port}/`);
-  return { page, close: () => (server.closeAllConnections(), server.close()) };
+  return page;
 }
 
 test("a used code, half a login, and both halves", async () => {
@@ -52,9 +55,9 @@ test("a used code, half a login, and both halves", async () => {
 });
 
 for (const name of ["127.0.0.1", FOREIGN]) {
-  test(`a page of ${name === FOREIGN ? "a foreign site" : "another port of this host"} reads and changes nothing, and frames nothing`, async () => {
+  test(`a page of ${name === FOREIGN ? "a foreign site" : "another port of this host"} reads and changes nothing, and frames nothing`, async (t) => {
     const page = await rig.page();
-    const { page: stranger, close } = await strangerAt(page.context(), name);
+    const stranger = await strangerAt(page.context(), name, t);
     await stranger.evaluate(async (url) => {
       const json = { "content-type": "application/json" };
       const tries = [
@@ -85,10 +88,33 @@ for (const name of ["127.0.0.1", FOREIGN]) {
     assert.ok(stranger.statuses.length >= 6 && stranger.statuses.every((status) => status === 403), String(stranger.statuses));
     assert.equal((await rig.api("/v1/sessions?limit=200")).items.some((session) => session.id === "stolen"), false);
     assert.equal(await page.evaluate(async () => (await fetch("/v1/overview", { headers: { "X-Windlass-Page": localStorage.getItem("windlass-page-key") } })).status), 200, "nobody was logged out");
-    close();
     await page.context().close();
   });
 }
+
+test("where a browser does not say which site asks, the origin decides", async (t) => {
+  const page = await rig.page();
+  // As from an older browser: what it says about the site is taken away on the way.
+  const older = await proxied(rig.url, "site");
+  t.after(() => older.close());
+  for (const name of ["127.0.0.1", FOREIGN]) {
+    const stranger = await strangerAt(page.context(), name, t, older.url);
+    const link = rig.open();
+    await stranger.evaluate(async ([url, code]) => {
+      const post = (path, body) => fetch(url + path, { method: "POST", credentials: "include", mode: "no-cors", body });
+      // Somebody else's login, which this browser would then work under; and work in the person's name.
+      await post("/login", JSON.stringify({ code }));
+      await post("/v1/sessions", '{"id":"stolen"}');
+      await post("/v1/logout", "{}");
+    }, [older.url, link.split("#login=")[1]]);
+    assert.deepEqual(stranger.statuses, [403, 403, 403], name);
+    const other = await (await rig.browser.newContext()).newPage();
+    await other.goto(link);
+    await other.getByRole("heading", { name: "Now" }).waitFor();
+    await other.context().close();
+  }
+  await page.context().close();
+});
 
 test("a foreign name that was bound to this server gets nothing, not even the page", async () => {
   const context = await rig.browser.newContext();
@@ -226,6 +252,14 @@ test("texts are shown as they are, and invisible characters as escapes", async (
     const visible = all[place].replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202f\u205f-\u206f\ufeff]/g, (found) => `\\u{${found.codePointAt(0).toString(16)}}`);
     assert.ok(told.includes(visible.replace(/\s+/g, "")), `${JSON.stringify(all[place])} is shown as it is: ${told}`);
   }
+  // A long one is cut until somebody asks.
+  const [long] = (await rig.submit("xss", [{ id: "long", tool: "echo", args: { message: "y".repeat(70_000) } }], { key: "long", wait: "settled" })).calls;
+  await page.goto(`${rig.url}/ui/calls/${long.call}`);
+  const shown = () => page.locator("#args ~ .args").first().evaluate((box) => box.textContent.match(/y+/)?.[0].length);
+  await page.getByRole("button", { name: "show all 70,000 characters" }).first().waitFor();
+  assert.equal(await shown(), 65_536);
+  await page.getByRole("button", { name: "show all 70,000 characters" }).first().click();
+  await until("all of it is there", async () => (await shown()) === 70_000);
   assert.deepEqual(page.wrong, []);
   await page.context().close();
   await rig.api("/v1/sessions/xss", undefined, "DELETE");

@@ -201,8 +201,8 @@ pub mod events {
 pub mod tasks {
     pub use crate::features::inbox::{Inbox, NewNotice, Notice};
     pub use crate::features::tasks::{
-        Direction, NewMessage, SessionTask, Task, TaskFilter, TaskKind, TaskMessage, TaskQuestion, Tasks,
-        TasksPage,
+        Direction, NewMessage, SessionTask, Task, TaskFilter, TaskKind, TaskMessage, TaskPage, TaskQuestion,
+        Tasks, TasksPage,
     };
     pub use crate::session::log::LogPiece;
     pub use crate::session::notices::{NoticeKind, Urgency};

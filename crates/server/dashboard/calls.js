@@ -1,5 +1,5 @@
 // Calls: the list with its filters, one call, and one batch.
-import { Ago, Block, Decide, Empty, go, html, isOver, Link, Loaded, ms, Progress, short, State, useAct, useEffect, useLoad, useState, Why, why } from "./ui.js";
+import { Ago, Block, Decide, doing, Empty, go, html, isOver, Link, Loaded, ms, Progress, short, State, useAct, useEffect, useLoad, useState, Why } from "./ui.js";
 import { usePages, VirtualRows } from "./lists.js";
 import { get, path, query, send } from "./api.js";
 import { SpanTable, Timeline } from "./timeline.js";
@@ -17,7 +17,7 @@ export function CallRow({ call, here = false }) {
   return html`<${Link} class="row" to=${path`/ui/calls/${call.call}`}>
     <span class="main"><strong>${text(call.tool)}</strong> <span class="quiet">${text(call.id)}${!here && html` · ${text(call.session ?? "")}`}</span></span>
     <span class="cell"><${State} state=${call.state} /></span>
-    <span class="why">${call.waiting_for ? why(call.waiting_for) : call.outcome?.failure ? text(String(call.outcome.failure.message).split("\n")[0].slice(0, 120)) : ""}</span>
+    <span class="why">${!isOver(call.state) ? doing(call) : call.outcome?.failure ? text(String(call.outcome.failure.message).split("\n")[0].slice(0, 120)) : ""}</span>
     <span class="number quiet end">${isOver(call.state) && ms(call.ran_ms)}</span>
     <span class="quiet end"><${Ago} at=${call.opened_at} /></span>
   </${Link}>`;
@@ -39,10 +39,10 @@ export function Calls({ query: asked }) {
     <${Loaded} from=${pages.first}>${(first) => html`
       ${first.left_out && html`<p class="quiet">${text(first.left_out)}</p>`}
       ${pages.items.length === 0
-        ? html`<${Empty} paste=${`windlass call echo '{"message": "hello"}'`}>No call fits${pages.next && " so far; there may be older ones"}.</${Empty}>`
+        ? html`<${Empty} paste=${`windlass call echo '{"message": "hello"}'`}>No call fits${pages.next ? " among the latest ones; there are older ones" : ""}.</${Empty}>`
         : html`<p class="quiet" role="status">${pages.items.length}${pages.next && "+"} calls, newest first</p>`}
       ${pages.items.length > 0 && html`<${CallsHead} />`}
-      <${VirtualRows} label="Calls" row=${(call) => html`<${CallRow} call=${call} />`} ...${pages} />${pages.told}`}</${Loaded}>`;
+      <${VirtualRows} label="Calls" row=${(call) => html`<${CallRow} call=${call} />`} ...${pages} moreWords=${filter.state || filter.tool ? "Look further back" : undefined} />${pages.told}`}</${Loaded}>`;
 }
 
 /** A field whose draft stays while the list below is drawn again; it counts once it is left or Enter is pressed. */
@@ -90,7 +90,7 @@ function WholeCall({ call, again }) {
   // The failure that is behind a wait for the next attempt.
   const last = call.state === "retrying" && call.journal?.findLast((line) => /^(returned|stopped|aborted|lost)$/.test(line.kind));
   const repeat = `/ui/tools/${encodeURIComponent(call.tool)}` + query({ from: call.call });
-  return html`<p><${State} state=${call.state} /> ${call.waiting_for && html`<${Why} told=${call.waiting_for} />`} <${Progress} progress=${call.progress} /> ${call.status && text(call.status)}</p>
+  return html`<p><${State} state=${call.state} /> ${call.waiting_for && html`<${Why} told=${call.waiting_for} />`} ${!over && !call.waiting_for && html`<span class="why">${doing(call)}</span>`} <${Progress} progress=${call.progress} /></p>
     <p class="quiet">in <${Link} to=${path`/ui/sessions/${call.session}`}>${text(call.session ?? "")}</${Link}>,
       ${" "}batch <${Link} to=${path`/ui/sessions/${call.session}/batches/${call.batch}`}>${text(short(call.batch ?? ""))}</${Link}> · asked <${Ago} at=${call.opened_at} /> · ${call.attempts} ${call.attempts === 1 ? "attempt" : "attempts"}
       ${over && call.ran_ms !== undefined && html` · queued ${ms(call.queued_ms)}, waited ${ms(call.waited_ms)}, ran ${ms(call.ran_ms)}`}

@@ -3,6 +3,8 @@ import { html, useAct, useEffect, useLayoutEffect, useLoad, useRef, useState } f
 
 /** More items than this are not kept in the page; the farthest ones go. */
 const KEPT_MAX = 10_000;
+/** So many empty pages are loaded before somebody must ask again. */
+const EMPTY_MAX = 20;
 const ROW_PX = 44;
 const ROWS_VIRTUAL = 200;
 /** So many rows more than fit are drawn on either side. */
@@ -22,7 +24,9 @@ export function usePages(load, inputs, { id, ...options }) {
   const page = held ?? first.data ?? { items: [], next: null };
   const more = () =>
     act(async () => {
-      const got = await load(page.next)(new AbortController().signal);
+      let got = await load(page.next)(new AbortController().signal);
+      // The server looks at so many for an answer; of a rare kind, several answers may hold none.
+      for (let tries = 1; got.items.length === 0 && got.next && tries < EMPTY_MAX; tries += 1) got = await load(got.next)(new AbortController().signal);
       const all = [...page.items, ...got.items];
       setHeld({ items: all.slice(-KEPT_MAX), next: got.next, dropped: (page.dropped ?? 0) + Math.max(0, all.length - KEPT_MAX) });
     }, "");
@@ -54,7 +58,7 @@ export function useWindow(count, many, rowPx = ROW_PX) {
 }
 
 /** Rows of one height, of which only those in sight are elements. */
-export function VirtualRows({ items, row, label, id, next, more, busy, fresh, dropped, anew }) {
+export function VirtualRows({ items, row, label, id, next, more, moreWords = "Load more", busy, fresh, dropped, anew }) {
   const many = items.length > ROWS_VIRTUAL;
   const { box, from, to } = useWindow(items.length, many);
   const space = (rows) => many && rows > 0 && html`<li class="space" aria-hidden="true" style=${{ height: `${rows * ROW_PX}px` }}></li>`;
@@ -65,5 +69,5 @@ export function VirtualRows({ items, row, label, id, next, more, busy, fresh, dr
       ${items.slice(from, to).map((item) => html`<li key=${id(item)}>${row(item)}</li>`)}
       ${space(items.length - to)}
     </ul>
-    ${next && html`<p><button onClick=${more} disabled=${busy}>${busy ? "Loading…" : "Load more"}</button></p>`}`;
+    ${next && html`<p><button onClick=${more} disabled=${busy}>${busy ? "Loading…" : moreWords}</button></p>`}`;
 }

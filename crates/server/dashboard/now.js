@@ -1,5 +1,5 @@
 // The first screen: what waits for you, what runs, and the latest batches.
-import { Ago, Block, Elapsed, Empty, folder, html, isOver, Link, Loaded, Progress, short, State, useLoad, useState, useEffect, why } from "./ui.js";
+import { Ago, Block, Elapsed, Empty, doing, folder, html, isOver, Link, Loaded, Progress, short, State, useLoad, useState, useEffect } from "./ui.js";
 import { get, path } from "./api.js";
 import { loadWaiting, WaitingList } from "./people.js";
 import { MiniTimeline } from "./timeline.js";
@@ -55,8 +55,7 @@ function OpenCall({ call }) {
   return html`<${Link} class="row" to=${path`/ui/calls/${call.call}`}>
     <span class="main"><strong>${text(call.tool)}</strong> <span class="quiet">${text(call.id)} · ${text(call.session ?? "")}</span></span>
     <span class="cell"><${State} state=${call.state} /></span>
-    <span class="why">${call.status ? text(call.status) : call.waiting_for ? why(call.waiting_for) : ""}</span>
-    <${Progress} progress=${call.progress} />
+    <span class="why">${doing(call)} <${Progress} progress=${call.progress} /></span>
     <span class="end"><${Elapsed} since=${call.opened_at} /></span>
   </${Link}>`;
 }

@@ -19,6 +19,9 @@ export function Waiting() {
   return html`<h1 tabindex="-1">Waits for you</h1><${Loaded} from=${waiting}>${(page) => html`<${WaitingList} items=${page.items} again=${waiting.again} level=${2} />`}</${Loaded}>`;
 }
 
+/** An approval stays the same card if its call is asked for anew: then the card says what has changed. */
+const keyOf = (item) => (item.kind === "approval" ? `approval of ${item.call}` : item.id);
+
 /** The list does not move under the pointer: while the pointer is over it, what is new comes at the end. */
 export function WaitingList({ items, again, level = 3 }) {
   const order = useRef([]);
@@ -35,7 +38,7 @@ export function WaitingList({ items, again, level = 3 }) {
     return html`<${Empty} paste="windlass waiting">Nothing waits for a person. Approvals, questions, missing connections, changed tools and calls with an unknown outcome come here.</${Empty}>`;
   }
   return html`<ul class="waiting" aria-label="Waits for you" onPointerEnter=${() => (over.current = true)} onPointerLeave=${() => (over.current = false)}>
-    ${sorted.map((item) => html`<li key=${item.id}><${WaitingItem} item=${item} again=${again} level=${level} /></li>`)}
+    ${sorted.map((item) => html`<li key=${keyOf(item)}><${WaitingItem} item=${item} again=${again} level=${level} /></li>`)}
   </ul>`;
 }
 
@@ -55,34 +58,34 @@ function WaitingItem({ item, again, level }) {
 }
 
 function Approval({ item, again }) {
-  const { act, busy, error, told } = useAct();
+  const { act, busy, error, told, reset } = useAct();
   const [edited, setEdited] = useState(undefined);
   const [editing, setEditing] = useState(false);
   const [reason, setReason] = useState("");
   const [remember, setRemember] = useState(false);
   const schema = useLoad(async (signal) => (await get(path`/v1/tools/${item.tool}`, signal)).input_schema ?? null, [item.tool], { live: false });
-  // An item that has changed is shown anew: nobody approves what was not on the screen.
-  const digest = useRef(item.digest);
-  const isStale = error?.code === "stale_digest" || digest.current !== item.digest;
+  // Nobody approves what was not on the screen: of an item that has changed, the difference is shown first.
+  const [shown, setShown] = useState(item);
+  const isStale = error?.code === "stale_digest" || shown.digest !== item.digest;
   const decide = (body, done) => act(async () => {
-    await send(path`/v1/approvals/${item.id}`, { digest: digest.current, ...body });
-    again();
+    try {
+      await send(path`/v1/approvals/${item.id}`, { digest: shown.digest, ...body });
+    } finally {
+      again();
+    }
   }, done);
   const approve = () => decide({ decision: "approve", args: editing ? edited : undefined, remember: remember ? {} : undefined }, "Approved.");
   const look = () => {
-    digest.current = item.digest;
+    setShown(item);
     setEditing(false);
     setEdited(undefined);
-    again();
+    reset();
   };
-  if (isStale) {
-    return html`<p class="wrong" role="alert">What would run has changed since it was shown here.</p>
-      <p><button onClick=${look}>Show it as it is now</button></p>`;
-  }
+  if (isStale) return html`<${Stale} shown=${shown} item=${item} look=${look} />`;
   return html`<div>
-    <p class="why">Asked by ${item.rules?.length ? item.rules.map((rule) => html`<code>${text(rule)}</code> `) : "the tool"}${item.reason && html`: ${text(item.reason)}`}${item.four_eyes && " Another person than the caller must approve."}</p>
+    <p class="why">${askers(item.rules)}${item.reason && html`: ${text(item.reason)}`}${item.four_eyes && " Another person than the caller must approve."}</p>
     ${editing
-      ? html`<${ValueEditor} schema=${schema.data} value=${edited} onEdit=${setEdited} /><${Difference} id=${item.id} before=${item.args} after=${edited} />`
+      ? html`<${ValueEditor} schema=${schema.data} value=${edited} onEdit=${setEdited} /><${Difference} id=${item.id} asked=${edited} before=${item.args} after=${edited} />`
       : html`<div class="args"><${Json} value=${item.args} /></div>`}
     <div class="actions">
       <${Decide} kind="good" busy=${busy || (editing && edited === undefined)} onPress=${approve}>${editing ? "Approve with these arguments" : "Approve"}</${Decide}>
@@ -97,10 +100,30 @@ function Approval({ item, again }) {
   </div>`;
 }
 
-/** What an edit changes, as the server sees it. */
-function Difference({ id, before, after }) {
+/** Who asks: rules of the policy by name, or the tool. */
+function askers(rules) {
+  const named = (rules ?? []).filter((rule) => rule !== "the tool asks");
+  if (named.length === 0) return "The tool asks for it";
+  return html`Asked by ${named.length === 1 ? "the rule" : "the rules"} ${named.map((rule, place) => html`${place > 0 && ", "}<code>${text(rule)}</code>`)}`;
+}
+
+/** What would run is not what was shown: the difference, before anybody decides again. */
+function Stale({ shown, item, look }) {
+  const isNew = shown.digest !== item.digest;
+  return html`<div><p class="wrong" role="alert">What would run has changed since it was shown here. Nothing was decided.</p>
+    ${isNew
+      ? html`<${Difference} id=${item.id} asked=${shown.args} before=${shown.args} after=${item.args} words=${["What has changed", "Was shown", "Would run now"]} same="The arguments are the same: the tool has changed, or the rule that asks." />
+          <div class="actions"><button onClick=${look}>Go on with what would run now</button></div>`
+      : html`<p class="quiet" aria-busy="true">Loading what would run now…</p>`}</div>`;
+}
+
+/** What an edit changes. */
+const EDIT = ["Differences", "Before", "After"];
+
+/** Where arguments that are `asked` about differ from those that would run, as the server sees it. */
+function Difference({ id, asked, before, after, words = EDIT, same = "Nothing is changed." }) {
   const [preview, setPreview] = useState(null);
-  const source = after === undefined ? "" : print(after);
+  const source = asked === undefined ? "" : print(asked);
   useEffect(() => {
     if (!source) return;
     let over = false;
@@ -113,15 +136,15 @@ function Difference({ id, before, after }) {
       }
     }, 200);
     return () => ((over = true), clearTimeout(timer));
-  }, [source]);
+  }, [id, source]);
   if (!preview || preview.of !== source) return html`<p class="quiet" aria-live="polite">${source && "Comparing…"}</p>`;
-  const shown = (value) => (value === undefined ? html`<em>nothing</em>` : typeof value === "object" && value !== null && !(value instanceof ExactNumber) ? html`<${Json} value=${value} />` : html`<code>${text(print(value))}</code>`);
+  const value = (value) => (value === undefined ? html`<em>nothing</em>` : typeof value === "object" && value !== null && !(value instanceof ExactNumber) ? html`<${Json} value=${value} />` : html`<code>${text(print(value))}</code>`);
   return html`<div class="difference" aria-live="polite">
     ${preview.problem && html`<p class="wrong"><${Text} value=${preview.problem} /></p>`}
     ${preview.differences.length === 0
-      ? html`<p class="quiet">Nothing is changed.</p>`
-      : html`<table class="plain"><caption>Differences</caption><thead><tr><th>Where</th><th>Before</th><th>After</th></tr></thead>
-          <tbody>${preview.differences.map((pointer) => html`<tr key=${pointer}><td><code>${text(pointer || "(all)")}</code></td><td class="before">${shown(at(before, pointer))}</td><td class="after">${shown(at(after, pointer))}</td></tr>`)}</tbody></table>`}
+      ? !preview.problem && html`<p class="quiet">${same}</p>`
+      : html`<table class="plain"><caption>${words[0]}</caption><thead><tr><th>Where</th><th>${words[1]}</th><th>${words[2]}</th></tr></thead>
+          <tbody>${preview.differences.map((pointer) => html`<tr key=${pointer}><td><code>${text(pointer || "(all)")}</code></td><td class="before">${value(at(before, pointer))}</td><td class="after">${value(at(after, pointer))}</td></tr>`)}</tbody></table>`}
   </div>`;
 }
 

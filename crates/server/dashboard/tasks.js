@@ -1,7 +1,9 @@
 // Tasks, schedules and workers.
-import { Ago, Block, Decide, Empty, go, Heading, html, Link, Loaded, Progress, State, useAct, useEffect, useLoad, useState, why } from "./ui.js";
+import { Ago, Block, Decide, Empty, go, Heading, html, Link, Loaded, Progress, State, useAct, useEffect, useLoad, useState, why, Wrong } from "./ui.js";
 import { usePages, VirtualRows } from "./lists.js";
 import { get, path, query, send } from "./api.js";
+import { ValueEditor } from "./form.js";
+import { isExact } from "./json.js";
 import { Text, text } from "./text.js";
 
 /** Why a call goes on without its caller. */
@@ -12,8 +14,7 @@ export function TaskRow({ task, here = false }) {
   return html`<${Link} class="row" to=${to}>
     <span class="main"><strong>${text(task.title)}</strong> ${!here && html`<span class="quiet">${text(task.session)}</span>`}</span>
     <span class="cell"><${State} state=${task.state} /></span>
-    <span class="why">${why(task.detail ?? task.summary ?? task.status ?? "")}</span>
-    <${Progress} progress=${task.progress} />
+    <span class="why">${why(task.detail ?? task.summary ?? task.status ?? "")} <${Progress} progress=${task.progress} /></span>
     <span class="quiet end"><${Ago} at=${task.updated_at} /></span>
   </${Link}>`;
 }
@@ -81,7 +82,44 @@ export function Schedules() {
   const found = useLoad((signal) => get("/v1/schedules?limit=200", signal), []);
   return html`<h1 tabindex="-1">Schedules</h1><${Loaded} from=${found}>${(page) => page.items.length === 0
     ? html`<${Empty} paste=${`windlass schedules create demo --cron '0 9 * * 1-5' --zone Europe/Berlin --tool sleep --args '{"ms": 10}'`}>No schedule. One starts a call at its times, as a task.</${Empty}>`
-    : html`<ul class="waiting" aria-label="Schedules">${page.items.map((schedule) => html`<li key=${schedule.session + "/" + schedule.id}><${ScheduleCard} schedule=${schedule} again=${found.again} level=${2} /></li>`)}</ul>`}</${Loaded}>`;
+    : html`<ul class="waiting" aria-label="Schedules">${page.items.map((schedule) => html`<li key=${schedule.session + "/" + schedule.id}><${ScheduleCard} schedule=${schedule} again=${found.again} level=${2} /></li>`)}</ul>`}</${Loaded}>
+    <${NewSchedule} again=${found.again} />`;
+}
+
+/** The next times that the server computes, each in the zone of its schedule. */
+const Fires = ({ page }) => html`<ol class="fires" aria-label="Next times">${page.items.slice(0, 5).map((fire) => html`<li>${text(fireTime(fire.local))} <span class="quiet">(<${Ago} at=${fire.at} until=${true} />)</span></li>`)}</ol>`;
+
+/** A schedule that does not exist yet: its times are shown while it is written, and it is made when somebody says so. */
+function NewSchedule({ again }) {
+  const [wanted, setWanted] = useState({ session: "dashboard", cron: "0 9 * * 1-5", zone: Intl.DateTimeFormat().resolvedOptions().timeZone, tool: "", title: "" });
+  const [args, setArgs] = useState({});
+  const { act, busy, told } = useAct();
+  const { session, cron, zone, tool, title } = wanted;
+  const settled = useSettled(JSON.stringify({ session, cron, zone }));
+  const times = JSON.parse(settled);
+  const fires = useLoad(() => send(path`/v1/sessions/${times.session}/schedules/preview`, { cron: times.cron, zone: times.zone }), [settled], { live: false });
+  const make = () => act(async () => {
+    await send(path`/v1/sessions/${session}/schedules`, { cron, zone, tool, args, title: title || undefined });
+    again();
+  }, "Made.");
+  const isWhole = tool && session && args !== undefined && !fires.error;
+  const field = (name, label, hint = "") => html`<label>${label}<input value=${wanted[name]} placeholder=${hint} spellcheck=${false} onInput=${(event) => setWanted({ ...wanted, [name]: event.target.value })} /></label>`;
+  return html`<${Block} id="new" title="A new schedule"><div class="card">
+    <div class="fields">${field("cron", "Times (cron)", "minute hour day month weekday")}${field("zone", "Zone", "Europe/Berlin")}${field("session", "Session")}${field("tool", "Tool", "its name")}${field("title", "Title", "for people, may be empty")}</div>
+    <div aria-live="polite">${fires.error ? html`<${Wrong} error=${fires.error} />` : fires.data && html`<p>It would run at</p><${Fires} page=${fires.data} />`}</div>
+    ${isExact && html`<details><summary>Arguments</summary><${ValueEditor} value=${args} onEdit=${setArgs} /></details>`}
+    <div class="actions">${isWhole ? html`<${Decide} kind="good" busy=${busy} onPress=${make}>Make it</${Decide}>` : html`<button disabled>Make it</button>`}${told}</div>
+  </div></${Block}>`;
+}
+
+/** A text once nobody has changed it for a moment. */
+function useSettled(value) {
+  const [settled, setSettled] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(value), 300);
+    return () => clearTimeout(timer);
+  }, [value]);
+  return settled;
 }
 
 /** `2026-11-18T09:00:00+01:00` for people: the time of its own zone, whatever that of the reader is. */
@@ -101,7 +139,7 @@ export function ScheduleCard({ schedule, again, level = 3 }) {
     <${Heading} level=${level}>${text(schedule.title ?? schedule.tool)} <span class=${schedule.enabled ? "chip" : "chip off"}>${schedule.enabled ? "on" : "off"}</span></${Heading}>
     <p class="quiet"><code>${text(schedule.cron ?? schedule.at ?? "")}</code> in ${text(schedule.zone)} · calls <code>${text(schedule.tool)}</code> in <${Link} to=${path`/ui/sessions/${schedule.session}`}>${text(schedule.session)}</${Link}> · ran ${schedule.count}, skipped ${schedule.skipped}
       ${schedule.last && html` · last <${Ago} at=${schedule.last} />`}${schedule.last_task && html` · <${Link} to=${path`/ui/calls/${schedule.last_task}`}>last run</${Link}>`}</p>
-    ${schedule.enabled && html`<${Loaded} from=${fires}>${(page) => html`<ol class="fires" aria-label="Next times">${page.items.slice(0, 5).map((fire) => html`<li>${text(fireTime(fire.local))} <span class="quiet">(<${Ago} at=${fire.at} until=${true} />)</span></li>`)}</ol>`}</${Loaded}>`}
+    ${schedule.enabled && html`<${Loaded} from=${fires}>${(page) => html`<${Fires} page=${page} />`}</${Loaded}>`}
     <div class="actions"><button disabled=${busy} onClick=${set}>${schedule.enabled ? "Turn off" : "Turn on"}</button>${told}</div>
   </article>`;
 }

@@ -1,5 +1,6 @@
 // Timelines: one row per call, one bar per span. Bars are told apart by pattern and text, not only by colour.
-import { html, length, Link, State, useRef, useState, Why } from "./ui.js";
+import { Component, h } from "./vendor/preact.mjs";
+import { followLink, html, length, stateOf, useRef, useState, Why } from "./ui.js";
 import { useWindow } from "./lists.js";
 import { path } from "./api.js";
 import { text } from "./text.js";
@@ -10,8 +11,16 @@ const IDLE_PART = 0.15;
 const FOLD_PART = 0.04;
 const NAMES = { queue: "queued", attempt: "attempt", retry: "waits to retry", wait: "waits", inside: "calls inside" };
 
-const grouped = new Intl.NumberFormat("en");
-const exact = (us) => `${grouped.format(us)} µs`;
+/** While something runs, the axis grows by such a part of itself at a time: bars that are over stay where they are meanwhile. */
+const GROWTH_PARTS = 16;
+
+/** With thousands apart. By hand: there is one for every bar, and `Intl` takes ten times as long. */
+function exact(us) {
+  const digits = String(Math.round(us));
+  let grouped = digits.slice(-3);
+  for (let end = digits.length - 3; end > 0; end -= 3) grouped = `${digits.slice(Math.max(0, end - 3), end)},${grouped}`;
+  return `${grouped} µs`;
+}
 
 /** What a bar is, in words. */
 export function spanWords(span, now) {
@@ -26,12 +35,32 @@ export function spanWords(span, now) {
 /** All calls of a batch in the order in which they are shown: nested ones behind the call that made them. */
 export function rowsOf(calls) {
   const rows = [];
-  const add = (call, depth, all) => {
+  const add = (call, depth, under) => {
     rows.push({ call, depth });
-    all.filter((other) => other.parent === call.call).forEach((other) => add(other, depth + 1, all));
+    under.get(call.call)?.forEach((other) => add(other, depth + 1, under));
   };
-  calls.forEach((call) => add(call, 0, call.nested ?? []));
+  for (const call of calls) {
+    const under = new Map();
+    for (const inner of call.nested ?? []) {
+      if (!under.has(inner.parent)) under.set(inner.parent, []);
+      under.get(inner.parent).push(inner);
+    }
+    add(call, 0, under);
+  }
   return rows;
+}
+
+/** The first beginning and the last end, `null` of none. */
+function reach(spans, now) {
+  let [from, to, isOpen] = [Infinity, -Infinity, false];
+  for (const span of spans) {
+    from = Math.min(from, span.from_us);
+    to = Math.max(to, span.to_us ?? now);
+    isOpen ||= span.to_us === undefined;
+  }
+  to = Math.max(from + 1, to);
+  const step = 2 ** Math.ceil(Math.log2(to - from)) / GROWTH_PARTS;
+  return { from, to, end: isOpen ? from + Math.ceil((to - from) / step) * step : to };
 }
 
 /**
@@ -39,15 +68,14 @@ export function rowsOf(calls) {
  * @param {{from_us: number, to_us?: number, kind: string}[]} spans @param {number} now
  */
 export function scaleOf(spans, now) {
-  const from = Math.min(...spans.map((span) => span.from_us));
-  const to = Math.max(from + 1, ...spans.map((span) => span.to_us ?? now));
+  const { from, to: last, end: to } = reach(spans, now);
   const busy = spans
     .filter((span) => span.kind === "attempt" || span.kind === "inside")
     .map((span) => [span.from_us, span.to_us ?? now])
     .sort((left, right) => left[0] - right[0]);
   const folds = [];
   let end = from;
-  for (const [begin, over] of [...busy, [to, to]]) {
+  for (const [begin, over] of [...busy, [last, to]]) {
     if (begin - end > Math.max(IDLE_US, (to - from) * IDLE_PART)) folds.push([end, begin]);
     end = Math.max(end, over);
   }
@@ -68,7 +96,16 @@ export function scaleOf(spans, now) {
     }
     return Math.min(1, (whole > 0 ? (time / whole) * room : 0) + width);
   };
-  return { from, to, folds, place, whole };
+  return { from, to, last, folds, place, whole };
+}
+
+/** The scale of before, if this one is the same: then the rows that show it need not be drawn. */
+function useScale(spans, now) {
+  const kept = useRef(null);
+  const scale = scaleOf(spans, now);
+  const mark = String([scale.from, scale.to, scale.folds]);
+  if (kept.current?.mark !== mark) kept.current = { mark, scale };
+  return { ...scale, same: kept.current.scale };
 }
 
 /** Round times for the axis, about five, none of them in a fold. */
@@ -85,32 +122,29 @@ function ticksOf({ from, to, folds, place, whole }) {
   return ticks;
 }
 
-/** A bar. A function and no component, and told by its place who it is: there can be thousands. */
-function bar(span, place, { scale, now, call, row }) {
+const SIGNS = { failed: "✕", lost: "☠", stopped: "■", aborted: "✕" };
+const kindOf = (span) => (span.kind === "attempt" ? `bar attempt ${span.end ?? "live"}` : `bar ${span.kind}`);
+
+/** The place of a bar; a style sheet keeps the shortest ones visible. */
+function placeOf(span, scale, now) {
   const left = scale.place(span.from_us) * 100;
-  const right = scale.place(span.to_us ?? now) * 100;
-  const kind = span.kind === "attempt" ? `attempt ${span.end ?? "live"}` : span.kind;
-  const words = spanWords(span, now);
-  const sign = span.kind === "attempt" ? ({ failed: "✕", lost: "☠", stopped: "■", aborted: "✕" }[span.end] ?? "") : "";
-  return html`<span
-    key=${place}
-    class=${"bar " + kind}
-    style=${{ left: `${left}%`, width: `max(3px, ${right - left}%)` }}
-    tabindex=${place === 0 ? 0 : -1}
-    data-row=${row}
-    data-span=${place}
-    role="img"
-    aria-label=${`${call.tool}: ${words}, ${exact((span.to_us ?? now) - span.from_us)}`}
-  >${sign}</span>`;
+  return { left: `${left.toFixed(3)}%`, width: `${(scale.place(span.to_us ?? now) * 100 - left).toFixed(3)}%` };
+}
+
+/** A bar. A function and no component, without a template, and told by its place who it is: there can be thousands. */
+function bar(span, place, { scale, now, call }) {
+  const label = `${call.tool}: ${spanWords(span, now)}, ${exact((span.to_us ?? now) - span.from_us)}`;
+  const about = { class: kindOf(span), style: placeOf(span, scale, now), tabindex: place === 0 ? 0 : -1, role: "img", "aria-label": label };
+  return h("span", about, span.kind === "attempt" ? SIGNS[span.end] : undefined);
 }
 
 /** Left and right move through the bars of a row; Tab goes to the next row. */
 function moveInRow(event) {
   const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (!move) return;
-  const bars = [...event.currentTarget.querySelectorAll(".bar")];
+  const bars = event.target.classList.contains("bar") ? [...event.target.parentElement.querySelectorAll(".bar")] : [];
   const next = bars[bars.indexOf(event.target) + move];
-  if (!next) return;
+  if (bars.length === 0 || !next) return;
   event.preventDefault();
   /** @type {HTMLElement} */ (next).focus();
 }
@@ -135,19 +169,14 @@ export function MiniTimeline({ calls }) {
   const spans = rows.flatMap((row) => row.call.spans ?? []);
   if (spans.length === 0) return null;
   const scale = scaleOf(spans, now);
-  const words = `${calls.length} calls in ${length(scale.to - scale.from)}`;
+  const words = `${calls.length} ${calls.length === 1 ? "call" : "calls"} in ${length(scale.last - scale.from)}`;
   return html`<span class="mini" role="img" aria-label=${words} title=${words}>
     ${spans
       .filter((span) => span.kind !== "inside")
       .slice(0, 200)
       // What ran lies over what waited.
       .sort((left, right) => Number(left.kind === "attempt") - Number(right.kind === "attempt"))
-      .map((span, place) => {
-        const left = scale.place(span.from_us) * 100;
-        const width = scale.place(span.to_us ?? now) * 100 - left;
-        const kind = span.kind === "attempt" ? `attempt ${span.end ?? "live"}` : span.kind;
-        return html`<i key=${place} class=${"bar " + kind} style=${{ left: `${left}%`, width: `max(2px, ${width}%)` }}></i>`;
-      })}
+      .map((span) => h("i", { class: kindOf(span), style: placeOf(span, scale, now) }))}
   </span>`;
 }
 
@@ -163,43 +192,59 @@ export function Timeline({ calls, decided }) {
   const many = rows.length > ROWS_VIRTUAL;
   const { box, from, to } = useWindow(rows.length, many, ROW_PX);
   const spans = rows.flatMap((row) => row.call.spans ?? []);
+  const scale = useScale(spans, now);
   if (spans.length === 0) return html`<p class="quiet">Nothing is known about its time.</p>`;
-  const scale = scaleOf(spans, now);
   const tell = ({ target }) => {
-    const { row, span } = target.dataset;
-    const call = rows[row]?.call;
-    if (span !== undefined && call) teller.current?.({ call, span: call.spans[span], from: scale.from });
+    if (!target.classList?.contains("bar")) return;
+    const call = rows[from + target.closest("tr").sectionRowIndex - (many && from > 0 ? 1 : 0)]?.call;
+    const span = [...target.parentElement.querySelectorAll(".bar")].indexOf(target);
+    if (call?.spans?.[span]) teller.current?.({ call, span: call.spans[span], from: scale.from });
   };
   const place = (call) => (!decided?.winners || call.parent ? "" : decided.winners.includes(call.id) ? "winner" : call.state === "cancelled" ? "not needed" : "");
   const space = (count) => many && count > 0 && html`<tr aria-hidden="true" style=${{ height: `${count * ROW_PX}px` }}><td colspan="3"></td></tr>`;
   return html`<div class="timeline">
-    <table class=${many ? "fixed" : ""}>
-      <caption>${rows.length} ${rows.length === 1 ? "call" : "calls"} in ${length(scale.to - scale.from)}${scale.folds.length > 0 &&
+    <table role="table" class=${many ? "fixed" : ""}>
+      <caption>${rows.length} ${rows.length === 1 ? "call" : "calls"} in ${length(scale.last - scale.from)}${scale.folds.length > 0 &&
       `; idle time is folded (${scale.folds.map(([from, to]) => length(to - from)).join(", ")})`}</caption>
-      <colgroup><col class="name" /><col class="state-col" /><col /></colgroup>
-      <thead><tr><th><span class="hidden">Call</span></th><th><span class="hidden">State</span></th><th class="axis"><span class="hidden">Time</span>${ticksOf(scale).map((time) => html`<span key=${time} aria-hidden="true" style=${{ left: `${scale.place(scale.from + time) * 100}%` }}>${length(time)}</span>`)}</th></tr></thead>
-      <tbody ref=${box} onPointerOver=${tell} onFocusIn=${tell}>${space(from)}${rows.slice(from, to).map(({ call, depth }, nth) => html`<${TimelineRow} key=${call.call} ...${{ call, depth, scale, now, row: from + nth, mark: place(call) }} />`)}${space(rows.length - to)}</tbody>
+      <thead role="rowgroup"><tr role="row"><th role="columnheader"><span class="hidden">Call</span></th><th role="columnheader"><span class="hidden">State</span></th><th role="columnheader" class="axis"><span class="hidden">Time</span>${ticksOf(scale).map((time) => html`<span key=${time} aria-hidden="true" style=${{ left: `${scale.place(scale.from + time) * 100}%` }}>${length(time)}</span>`)}</th></tr></thead>
+      <tbody role="rowgroup" ref=${box} onPointerOver=${tell} onFocusIn=${tell} onClick=${followLink} onKeyDown=${moveInRow}>${space(from)}${rows.slice(from, to).map(({ call, depth }) => h(TimelineRow, { key: call.call, call, depth, scale: scale.same, now, mark: place(call) }))}${space(rows.length - to)}</tbody>
     </table>
     <${Detail} teller=${teller} />
     <${Legend} />
   </div>`;
 }
 
-function TimelineRow({ call, depth, scale, now, mark, row }) {
-  const spans = call.spans ?? [];
-  return html`<tr>
-    <th scope="row" style=${{ paddingLeft: `${0.7 + depth * 1.2}rem` }}>
-      <${Link} to=${path`/ui/calls/${call.call}`}>${text(String(call.id))}</${Link}>
-      <span class="quiet"> ${text(String(call.tool))}</span>
-      ${mark && html` <span class=${mark === "winner" ? "chip good" : "chip"}>${mark}</span>`}
-      ${call.waiting_for && html`<div><${Why} told=${call.waiting_for} /></div>`}
-    </th>
-    <td><${State} state=${call.state} /></td>
-    <td class="track" onKeyDown=${moveInRow}>
-      ${scale.folds.map(([from, to], place) => html`<span key=${"fold" + place} class="folded" style=${{ left: `${scale.place(from) * 100}%`, width: `${(scale.place(to) - scale.place(from)) * 100}%` }}></span>`)}
-      ${spans.map((span, place) => bar(span, place, { scale, now, call, row }))}
-    </td>
-  </tr>`;
+const SPAN_FIELDS = ["kind", "from_us", "to_us", "end", "attempt", "why", "name"];
+const CALL_FIELDS = ["call", "id", "tool", "state", "waiting_for"];
+const isSame = (left, right, fields) => fields.every((field) => left[field] === right[field]);
+
+/** Whether a row shows the same for both, and nothing in it grows with time. */
+function isSameRow(before, after) {
+  const [left, right] = [before.spans ?? [], after.spans ?? []];
+  if (left.length !== right.length || !isSame(before, after, CALL_FIELDS)) return false;
+  return right.every((span, place) => span.to_us !== undefined && isSame(span, left[place], SPAN_FIELDS));
+}
+
+/** A row. It is drawn again only if it would look different: most calls of a batch are over. */
+class TimelineRow extends Component {
+  shouldComponentUpdate({ call, depth, scale, mark }) {
+    const before = this.props;
+    return scale !== before.scale || depth !== before.depth || mark !== before.mark || !isSameRow(before.call, call);
+  }
+
+  render({ call, depth, scale, now, mark }) {
+    const { sign, kind, words } = stateOf(call.state);
+    const folds = scale.folds.map(([from, to]) => h("span", { class: "folded", style: { left: `${scale.place(from) * 100}%`, width: `${(scale.place(to) - scale.place(from)) * 100}%` } }));
+    // The roles are said, since the style sheet lays the rows out as grids.
+    return h("tr", { role: "row" },
+      h("th", { role: "rowheader", style: depth > 0 ? { paddingLeft: `${0.7 + depth * 1.2}rem` } : undefined },
+        h("a", { href: path`/ui/calls/${call.call}` }, text(String(call.id))), " ",
+        h("span", { class: "quiet" }, text(String(call.tool))),
+        mark && [" ", h("span", { class: mark === "winner" ? "chip good" : "chip" }, mark)],
+        call.waiting_for && h("div", null, h(Why, { told: call.waiting_for }))),
+      h("td", { role: "cell" }, h("span", { class: "state " + kind }, h("span", { "aria-hidden": "true" }, sign), " ", text(words))),
+      h("td", { role: "cell", class: "track" }, folds, (call.spans ?? []).map((span, place) => bar(span, place, { scale, now, call }))));
+  }
 }
 
 function Legend() {

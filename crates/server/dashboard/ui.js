@@ -3,6 +3,7 @@ import { h, options } from "./vendor/preact.mjs";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./vendor/hooks.mjs";
 import htm from "./vendor/htm.mjs";
 import { changes } from "./api.js";
+import { ExactNumber } from "./json.js";
 import { text } from "./text.js";
 
 export const html = htm.bind(h);
@@ -47,15 +48,17 @@ export function useRoute() {
   return { path: location.pathname, query: new URLSearchParams(location.search) };
 }
 
-/** A link inside the dashboard. `to` is made by the page, never by data. */
-export function Link({ to, children, ...rest }) {
-  const follow = (event) => {
-    if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
-    event.preventDefault();
-    go(to);
-  };
-  return html`<a href=${to} onClick=${follow} ...${rest}>${children}</a>`;
+/** Follows a click on a link inside the dashboard; one listener is enough for a table full of them. */
+export function followLink(event) {
+  const link = event.target.closest("a[href]");
+  if (!link || event.defaultPrevented || link.target || link.origin !== location.origin) return;
+  if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  go(link.pathname + link.search);
 }
+
+/** A link inside the dashboard. `to` is made by the page, never by data. */
+export const Link = ({ to, children, ...rest }) => h("a", { href: to, onClick: followLink, ...rest }, children);
 
 /** A link to somewhere else, only if it is one that a browser may follow; the host is written out. */
 export function Outside({ url }) {
@@ -146,7 +149,8 @@ export function useAct() {
     }
   };
   const told = html`<span role="status" class="quiet">${state.done}</span>${state.error && html`<${Wrong} error=${state.error} />`}`;
-  return { act, busy: state.busy, error: state.error, told };
+  const reset = () => setState({ busy: false, error: null, done: "" });
+  return { act, busy: state.busy, error: state.error, told, reset };
 }
 
 // ---- Buttons
@@ -203,10 +207,15 @@ const STATES = {
   left: ["–", "off"],
 };
 
+/** What a state looks like: its sign, its colour, its words. */
+export function stateOf(state) {
+  const [sign, kind] = Object.hasOwn(STATES, state) ? STATES[state] : ["·", "open"];
+  return { sign, kind, words: state.replaceAll("_", " ").replace(/^awaiting /, "waits: ") };
+}
+
 /** A state by sign, word and colour. */
 export function State({ state, count }) {
-  const [sign, kind] = STATES[state] ?? ["·", "open"];
-  const words = state.replaceAll("_", " ").replace(/^awaiting /, "waits: ");
+  const { sign, kind, words } = stateOf(state);
   return html`<span class=${"state " + kind}><span aria-hidden="true">${sign}</span> ${text(words)}${count > 1 && ` × ${count}`}</span>`;
 }
 
@@ -236,8 +245,18 @@ const BLOCKED = /^(claim of|same_as) ([0-9a-z]{26})(?: \(([^)]*)\))?/;
 export function why(given) {
   const blocked = BLOCKED.exec(given);
   const told = blocked ? `${BEHIND[blocked[1]]} ${blocked[3] ?? "another call"}${String(given).slice(blocked[0].length)}` : given;
-  const local = (time) => new Date(time).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  const local = (time) => {
+    const [at, day] = [new Date(time), /** @type {const} */ ({ day: "numeric", month: "short" })];
+    const isToday = at.toDateString() === new Date().toDateString();
+    return at.toLocaleString("en-GB", { ...(isToday ? {} : day), hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  };
   return text(String(told).replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, local));
+}
+
+/** What an open call does, in its tool's words, or why it waits. */
+export function doing({ narration, status, waiting_for }) {
+  if (waiting_for) return why(waiting_for);
+  return [narration, status].filter(Boolean).map((said, place) => [place > 0 && " · ", ...text(String(said))]);
 }
 
 /** Why a call waits, with a link to the call that it waits for. */
@@ -285,7 +304,9 @@ export function Elapsed({ since }) {
 
 export function Progress({ progress }) {
   if (!progress) return null;
-  const { current, total, unit, label } = progress;
+  const { unit, label } = progress;
+  // An amount such as 12.0 is kept as it was written; for a bar its value is enough.
+  const [current, total] = [progress.current, progress.total].map((amount) => (amount instanceof ExactNumber ? Number(amount.source) : amount));
   const bar = typeof current === "number" && typeof total === "number" && total > 0;
   const numbers = current === undefined || current === null ? "" : bar ? `${current} of ${total}` : String(current);
   return html`<span class="progress">

@@ -4,7 +4,9 @@
 
 use serde_json::json;
 use std::time::Duration;
+use windlass::batch::NestedBatch;
 use windlass::store::sqlite::{Options, SqliteStore};
+use windlass::tool::Progress;
 use windlass::{Args, BatchRequest, CallRequest, Config, Cx, Output, Runtime, ToolError, tool};
 use windlass_server::{Mount, mount};
 
@@ -56,6 +58,26 @@ async fn lift(crane: String, ms: u64) -> Result<String, ToolError> {
     Ok(format!("lifted with {crane}"))
 }
 
+/// Brings a ship in: two cranes make ready, and then it says how far it is until somebody cancels it, or for so long.
+#[tool(class = "stepped")]
+async fn moor(ship: String, ms: u64, cx: &Cx) -> Result<Output, ToolError> {
+    let crane = |name: &str, ms: u64| CallRequest {
+        id: Some(format!("{name}-crane")),
+        tool: "lift".into(),
+        args: Args::Json(json!({ "crane": name, "ms": ms })),
+        ..CallRequest::default()
+    };
+    cx.status("the cranes make ready");
+    let cranes =
+        NestedBatch { calls: vec![crane("bow", 200), crane("stern", 350)], ..NestedBatch::default() };
+    cx.batch("cranes", cranes).await?;
+    let half = Progress { current: Some(12.0), total: Some(30.0), unit: Some("m".into()), label: None };
+    cx.progress(half);
+    cx.status("towards the quay");
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+    Ok(json!({ "moored": ship }).into())
+}
+
 /// Lets a cheese ripen, and then sells it.
 #[tool(name = "ripen", class = "stepped")]
 async fn ripen(cheese: String, cx: &Cx) -> Result<Output, ToolError> {
@@ -100,6 +122,7 @@ async fn main() -> Result<(), Error> {
     runtime.register(say())?;
     runtime.register(stumble())?;
     runtime.register(lift())?;
+    runtime.register(moor())?;
     match is_changed {
         true => runtime.register(ripen_at_a_price())?,
         false => runtime.register(ripen())?,

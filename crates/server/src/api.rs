@@ -124,6 +124,12 @@ impl Api {
         self.0.sessions.check(caller, session).await
     }
 
+    /// Checks that the caller may use the session, or may open it.
+    pub(crate) async fn usable_session(&self, caller: &Caller, session: &str) -> Result<(), Problem> {
+        self.record_live(session).await?;
+        self.0.sessions.check_usable(caller, session).await
+    }
+
     /// Records a session that this process uses without an API request, before any other record of it: it
     /// belongs to the local principal.
     async fn record_live(&self, session: &str) -> Result<(), Problem> {

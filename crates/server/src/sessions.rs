@@ -76,7 +76,7 @@ impl SessionAbout {
     }
 
     /// Reads the settings of a session.
-    async fn of(store: &dyn Store, name: &str) -> Result<SessionAbout, SessionError> {
+    pub(crate) async fn of(store: &dyn Store, name: &str) -> Result<SessionAbout, SessionError> {
         let Some(row) = store.session(name).await? else { return Ok(SessionAbout::default()) };
         let kept = store.record(Space::About.of(row.no), SETTING).await?;
         let Some(kept) = kept else { return Ok(SessionAbout::default()) };
@@ -131,6 +131,14 @@ impl Sessions {
             SessionStanding::Present { principal } => reached(caller, principal.as_deref(), name),
             SessionStanding::Gone(gone) => Err(self.gone(caller, &gone, name)),
             SessionStanding::Unused => Err(not_found(name)),
+        }
+    }
+
+    /// Checks as [`check`](Self::check) does; an unused session passes: the caller may open it.
+    pub async fn check_usable(&self, caller: &Caller, name: &str) -> Result<(), Problem> {
+        match self.standing(name).await? {
+            SessionStanding::Unused => Ok(()),
+            SessionStanding::Present { .. } | SessionStanding::Gone(_) => self.check(caller, name).await,
         }
     }
 

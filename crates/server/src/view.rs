@@ -1,5 +1,6 @@
 //! Read views: the record, and what the owner knows beyond it. One shape for every caller and entrance.
 
+mod narrated;
 mod rendering;
 mod timeline;
 
@@ -125,6 +126,7 @@ impl View {
         let mut items: Vec<ShownCall> = fresh.iter().map(|call| ShownCall::unrecorded(call)).collect();
         if more {
             let next = fresh.last().map(|call| call.call.clone());
+            self.narrate(&mut items).await?;
             return Ok(CallPage { items, next, ..CallPage::default() });
         }
         let keep = |call: &RecordedCall| {
@@ -135,6 +137,7 @@ impl View {
         let wanted = CallFilter { after, limit: limit - items.len(), open_only, keep: &keep };
         let page = inspect::page(&self.store, &sessions, &wanted).await?;
         items.extend(page.calls.iter().map(|call| self.whole(call)));
+        self.narrate(&mut items).await?;
         let next = page.next.map(|next| next.to_string());
         let told = |(session, what)| UnreadableSession { session, what };
         let unreadable = page.unreadable.into_iter().map(told).collect();
@@ -154,6 +157,7 @@ impl View {
             if spans {
                 self.add_call_spans(&mut shown, call).await?;
             }
+            self.narrate(std::slice::from_mut(&mut shown)).await?;
             return Ok(shown);
         };
         let mut shown = self.whole(&found);
@@ -171,6 +175,7 @@ impl View {
         if spans {
             self.add_call_spans(&mut shown, call).await?;
         }
+        self.narrate(std::slice::from_mut(&mut shown)).await?;
         Ok(shown)
     }
 
@@ -453,11 +458,8 @@ fn handle(text: &str) -> Result<Handle, AskError> {
 pub async fn tasks(tasks: &Tasks, query: &TaskQuery) -> Result<PageView<Task>, AskError> {
     let limit = limit(query.limit)?;
     let filter = TaskFilter { state: query.state.as_deref(), kind: query.kind };
-    let mut items = tasks.list_where(filter, query.after.as_deref(), limit as u64 + 1).await?;
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().filter(|_| more).map(|task| task.task.clone());
-    Ok(PageView { items, next })
+    let found = tasks.list_where(filter, query.after.as_deref(), limit as u64).await?;
+    Ok(PageView { items: found.tasks, next: found.next })
 }
 
 /// A page of a task's log.

@@ -3,6 +3,7 @@
 mod ended;
 mod everywhere;
 mod messages;
+mod paged;
 mod refusal;
 mod spawn;
 pub(crate) mod tools;
@@ -10,6 +11,7 @@ pub(crate) mod tools;
 pub use everywhere::{SessionTask, TasksPage};
 pub(crate) use messages::text_of;
 pub use messages::{Direction, NewMessage, TaskMessage};
+pub use paged::TaskPage;
 pub(crate) use refusal::{refusal, sentence};
 
 use crate::api::answer::{self, CallAnswer};
@@ -26,7 +28,7 @@ use crate::session::inner::{Inner, Runtime};
 use crate::session::kin::opened;
 use crate::session::lane::Lane;
 use crate::session::log::{LogPage, LogPiece};
-use crate::session::notices::{TaskWords, call_of, task_key};
+use crate::session::notices::{TaskWords, task_key};
 use crate::session::principal::SessionStanding;
 use crate::session::wheel::Wheel;
 use schemars::JsonSchema;
@@ -39,7 +41,7 @@ use windlass_core::handle::{Handle, HandleKind, question_id};
 use windlass_core::ids::{CallId, Ordinal, SessionNo};
 use windlass_core::outcome::{Outcome, Part};
 use windlass_core::time::Timestamp;
-use windlass_store::{RecordPage, Space, Store};
+use windlass_store::{Space, Store};
 
 /// A task in rendered form.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -239,50 +241,7 @@ impl Tasks {
 
     /// The tasks after this id: schedules, by id, then calls, newest first.
     pub async fn list(&self, after: Option<&str>, limit: u64) -> Result<Vec<Task>, AskError> {
-        self.list_where(TaskFilter::default(), after, limit).await
-    }
-
-    /// Those of them that the filter takes.
-    pub async fn list_where(
-        &self,
-        filter: TaskFilter<'_>,
-        after: Option<&str>,
-        limit: u64,
-    ) -> Result<Vec<Task>, AskError> {
-        let Some(session) = self.number().await? else { return Ok(Vec::new()) };
-        let call = after.map(|task| self.call(task)).transpose();
-        let mut tasks = match &call {
-            Ok(Some(_)) => Vec::new(),
-            Ok(None) | Err(_) => self.monitors(session, after).await?,
-        };
-        // The page may begin after a schedule that no longer exists.
-        let after =
-            call.or_else(|error| if is_schedule(after) { Ok(None) } else { Err(error) })?.map(task_key);
-        tasks.retain(|task| filter.takes(task));
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        tasks.truncate(limit);
-        let live = self.live();
-        let owner = SessionStanding::of(&*self.store, &self.session).await?.principal();
-        let mut after = after;
-        while tasks.len() < limit {
-            let page = RecordPage {
-                shelf: Space::Task.of(session),
-                prefix: "",
-                after: after.as_deref(),
-                limit: TASKS_PAGE.min((limit - tasks.len()) as u64),
-            };
-            let records = self.store.records(page).await.map_err(SessionError::from)?;
-            let Some(last) = records.last() else { break };
-            after = Some(last.key.clone());
-            for record in records {
-                let Some(call) = call_of(&record.key) else { continue };
-                let Some(found) = self.read(session, call).await? else { continue };
-                let (live, words) = (live.get(&call), TaskWords::read(&record.value));
-                let shown = self.shown(&found, live, words, owner.as_deref());
-                tasks.extend(Some(shown).filter(|task| filter.takes(task)));
-            }
-        }
-        Ok(tasks)
+        Ok(self.list_where(TaskFilter::default(), after, limit).await?.tasks)
     }
 
     /// The task of this id, and the answer of its call.
@@ -456,9 +415,6 @@ impl Tasks {
         shown.collect()
     }
 }
-
-/// The page size for reading tasks.
-const TASKS_PAGE: u64 = 100;
 
 /// The times of a task, for people.
 struct TaskTimes {

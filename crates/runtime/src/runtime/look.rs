@@ -4,7 +4,7 @@ use crate::api::error::SessionError;
 use crate::read::inspect;
 use crate::read::trace;
 use crate::read::waits::{self, OpenCall};
-use crate::session::events::{Changes, Events, EventsError};
+use crate::session::events::{self, Changes, Events, EventsError};
 use crate::session::inner::Runtime;
 use crate::session::meters::TraceSpan;
 use crate::session::owner::Session;
@@ -12,7 +12,9 @@ use crate::session::owners::WorkerEntry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
+use windlass_core::handle::{Handle, HandleKind};
 use windlass_core::ids::{CallId, EntryNo};
+use windlass_core::narration::Locale;
 use windlass_core::plan::Counts;
 
 impl Runtime {
@@ -58,6 +60,13 @@ impl Runtime {
     /// The open calls of one session that are in memory.
     pub fn live_in(&self, session: &str) -> Vec<OpenCall> {
         waits::live(&self.0, |name| name == session).into_iter().map(|(_, open)| open).collect()
+    }
+
+    /// What an open call does, as a sentence for people. `None`: it is not open here.
+    pub fn narration(&self, open: &OpenCall, locale: Locale) -> Option<String> {
+        let handle = Handle::parse(&open.call)?;
+        let call = CallId::unpacked(handle.open(self.0.store.secret(), HandleKind::Call)?);
+        events::narration(&self.0, &open.session, call, locale)
     }
 
     /// The name of the session that a call belongs to, recorded or not. `None`: there is no such call.

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 use windlass_core::handle::Handle;
-use windlass_core::ids::EntryNo;
+use windlass_core::ids::{CallId, EntryNo};
 use windlass_core::narration::{Locale, Narrative, narrate};
 use windlass_core::time::Timestamp;
 
@@ -242,4 +242,11 @@ impl Words {
         let said = said.or_else(|| self.status.clone())?;
         Some(narrate(self.subject.speaker(), Narrative::Progress(&said), locale))
     }
+}
+
+/// What an open call does, as its first event said or will say it. `None`: it is not open here.
+pub(crate) fn narration(rt: &Inner, session: &str, call: CallId, locale: Locale) -> Option<String> {
+    let batch = rt.owned_session(session)?.find_no(call.batch)?;
+    let subject = Subject::running(rt, &batch, call.ordinal)?;
+    Some(narrate(subject.speaker(), Narrative::Started, locale))
 }

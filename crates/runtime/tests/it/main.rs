@@ -27,6 +27,7 @@ mod dedupe;
 mod effects;
 mod events;
 mod files;
+mod filters;
 mod frames;
 mod gates;
 mod gives_way;

@@ -57,7 +57,8 @@ pub async fn preview(
     PathParams(session): PathParams<String>,
     Body(wanted): Body<PreviewQuery>,
 ) -> HandlerResult {
-    api.session(&caller, &session).await?;
+    // The first schedule of a session is often what opens it.
+    api.usable_session(&caller, &session).await?;
     json(&view::fires(&wanted, api.runtime().clock().now(), api.runtime().limits())?)
 }
 

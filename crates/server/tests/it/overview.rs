@@ -65,6 +65,26 @@ async fn changes_are_told_to_whom_they_concern_also_of_calls_that_are_not_record
 }
 
 #[tokio::test]
+async fn what_a_running_call_does_is_listed_in_its_sessions_language() {
+    let served = Served::new().await;
+    served.post("/v1/sessions", json!({"id": "s", "locale": "de"})).await.expect(201);
+    for session in ["s", "t"] {
+        submit(&served, &served.token, session, "k", json!([{"id": "p", "tool": "peek"}])).await.expect(200);
+    }
+    for (session, told) in [("s", "peek läuft"), ("t", "Running peek")] {
+        let page = served.get(&format!("/v1/sessions/{session}/calls?state=running")).await.expect(200);
+        assert_eq!(page["items"][0]["narration"], told, "{page}");
+        let call = page["items"][0]["call"].as_str().expect("a handle");
+        assert_eq!(served.get(&format!("/v1/calls/{call}")).await.expect(200)["narration"], told);
+    }
+    // What is over does nothing any more.
+    served.post("/v1/sessions/t/batches", json!({"calls": [{"id": "a", "tool": "say"}]})).await.expect(200);
+    let over = served.get("/v1/sessions/t/calls?state=succeeded").await.expect(200);
+    assert!(over["items"][0]["state"] == "succeeded" && over["items"][0]["narration"].is_null(), "{over}");
+    served.go.add_permits(2);
+}
+
+#[tokio::test]
 async fn a_busy_session_is_told_seldom() {
     let served = Served::new().await;
     let mut reader = Reader::new(&served, &served.token).await;

@@ -52,6 +52,10 @@ async fn the_next_times_are_shown_and_what_is_wrong_is_told() {
         let (at, local) = (fire["at"].as_str().expect("a time"), fire["local"].as_str().expect("a time"));
         assert!(at.ends_with("T03:30:00.000Z") && local.ends_with("T09:00:00+05:30"), "{fire}");
     }
+    // Also of a session that its first schedule opens; and looking opens none.
+    let first = json!({"cron": "0 9 * * *"});
+    served.post("/v1/sessions/new/schedules/preview", first).await.expect(200);
+    assert_eq!(served.get("/v1/sessions/new").await.status, 404);
     for (wrong, says) in [
         (json!({"cron": "0 25 * * *"}), "no value from 0 to 23"),
         (json!({"cron": "0 0 * * *", "zone": "Mars"}), "no time zone"),

@@ -332,7 +332,12 @@ async fn list(asked: TaskListRequest, cx: &Cx) -> Result<Output, ToolError> {
     let limit = asked.limit.unwrap_or(LISTED.0);
     let filter = TaskFilter { state: asked.state.as_deref(), kind: asked.kind };
     let found = tasks(cx)?.list_where(filter, asked.after.as_deref(), limit).await.map_err(refused)?;
-    Ok(json!({ "tasks": found }).into())
+    let mut listed = json!({ "tasks": found.tasks });
+    // A model that wants more asks after this one; a page that the filter left empty is not the last one.
+    if let Some(next) = found.next {
+        listed["next"] = json!(next);
+    }
+    Ok(listed.into())
 }
 
 async fn get(asked: TaskRequest, cx: &Cx) -> Result<Output, ToolError> {

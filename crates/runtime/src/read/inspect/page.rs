@@ -18,8 +18,11 @@ use windlass_store::{JournalRow, SessionRow, Store};
 
 /// The page size for reading journal rows: most lists need little of each session.
 const ROWS_PAGE: u64 = 64;
-/// A page ends after this many batches, full or not, so that no list reads for ever.
-const BATCHES_MAX: usize = 20_000;
+/// A page ends after this many batches, full or not: however little a filter takes, an answer reads a bounded part of the store
+/// and names the place where the next one goes on.
+const BATCHES_MAX: usize = 2_000;
+/// And after this many calls: a batch has up to 256.
+const CALLS_MAX: usize = 10_000;
 
 /// Which calls a page holds.
 pub struct CallFilter<'a> {
@@ -142,15 +145,18 @@ pub async fn page(
             Err(error) => page.leave_out(session, error)?,
         }
     }
-    let mut batches = 0;
+    let (mut batches, mut examined) = (0, 0);
     while let Some(newest) = newest(&walks) {
-        if page.calls.len() >= wanted.limit || batches >= BATCHES_MAX {
+        if page.calls.len() >= wanted.limit || batches >= BATCHES_MAX || examined >= CALLS_MAX {
             return Ok(page);
         }
         batches += 1;
         let walk = &mut walks[newest];
         let taken = match walk.take().await {
-            Ok(calls) => page.add(calls, after.map(|(call, _)| call), wanted),
+            Ok(calls) => {
+                examined += calls.len();
+                page.add(calls, after.map(|(call, _)| call), wanted)
+            }
             Err(error) => page.leave_out(walk.session, error).map(|()| true)?,
         };
         if !taken {
