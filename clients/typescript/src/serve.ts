@@ -147,7 +147,9 @@ export class Toolbox {
   /** Says that the process lives, and asks for what is still missing. */
   async #beat(isServing: () => boolean): Promise<void> {
     while (isServing()) {
-      if (this.#attempts.size > 0) await this.#send([...this.#attempts.values()].map((attempt) => attempt.whole()), BEAT_MS);
+      // An end that is under way needs no heartbeat: its request is sent until it is answered.
+      const running = [...this.#attempts.values()].filter((attempt) => attempt.endsUnderWay === 0);
+      if (running.length > 0) await this.#send(running.map((attempt) => attempt.whole()), BEAT_MS);
       await pause(50);
     }
   }
@@ -174,6 +176,11 @@ export class Toolbox {
 
   async #sendGroup(reports: Record<string, unknown>[], waitMs: number): Promise<void> {
     const body = { worker: this.#worker, wait_ms: waitMs, reports };
+    const ending = reports.flatMap((report) => {
+      const attempt = report["end"] === undefined ? undefined : this.#attempts.get(report["attempt"] as string);
+      return attempt === undefined ? [] : [attempt];
+    });
+    for (const attempt of ending) attempt.endsUnderWay += 1;
     try {
       const news = (await this.#ask("POST", "/reports", body)) as { attempts: AttemptNews[] };
       for (const one of news.attempts) {
@@ -183,6 +190,8 @@ export class Toolbox {
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       await this.#refused(reports, error);
+    } finally {
+      for (const attempt of ending) attempt.endsUnderWay -= 1;
     }
   }
 
@@ -221,6 +230,8 @@ interface OpenOperation {
 /** An attempt that runs here. */
 class RunningAttempt implements Reporting {
   end: Record<string, unknown> | undefined;
+  /** How many requests with its end are not answered. */
+  endsUnderWay = 0;
   readonly #stop = new AbortController();
   readonly #open = new Map<number, OpenOperation>();
   readonly #hooks: Hooks;

@@ -60,7 +60,7 @@ class Toolbox:
         self.manifest = ""
         limits = httpx.Limits(max_connections=16, max_keepalive_connections=16)
         timeout = httpx.Timeout(30.0)
-        headers = {"Authorization": f"Bearer {token}"}
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout, limits=limits)
         self._attempts: dict[str, _Attempt] = {}
         self._running = 0
@@ -193,39 +193,50 @@ class Toolbox:
                 await self._busy.wait()
                 await asyncio.sleep(BEAT_MS / 4_000)
                 continue
-            await self._send([attempt.whole() for attempt in self._attempts.values()], BEAT_MS)
+            # An end that is under way needs no heartbeat: its request is sent until it is answered.
+            reports = [attempt.whole() for attempt in self._attempts.values() if not attempt.is_ending]
+            if reports:
+                await self._send(reports, BEAT_MS)
             await asyncio.sleep(0.05)
 
     async def _send(self, reports: list[dict[str, Any]], wait_ms: int) -> None:
         """Sends reports, in several requests if they are large. One that is too large for any has failed."""
-        group: list[dict[str, Any]] = []
+        group: list[_Written] = []
         bytes_in_group = 0
         for report in reports:
-            size = len(json.dumps(report))
+            written = _Written(report)
+            size = len(written.text)
             if size > REPORT_BYTES_MAX:
                 self._fail(report, f"it has {size} bytes as JSON, and may have {REPORT_BYTES_MAX}")
                 continue
             if group and bytes_in_group + size > REPORT_BYTES_MAX:
                 await self._send_group(group, 0)
                 group, bytes_in_group = [], 0
-            group.append(report)
+            group.append(written)
             bytes_in_group += size
         if group:
             await self._send_group(group, wait_ms)
 
-    async def _send_group(self, reports: list[dict[str, Any]], wait_ms: int) -> None:
-        body = {"worker": self.worker, "wait_ms": wait_ms, "reports": reports}
+    async def _send_group(self, reports: list[_Written], wait_ms: int) -> None:
+        head = json.dumps({"worker": self.worker, "wait_ms": wait_ms})[:-1]
+        body = f'{head}, "reports": [{", ".join(report.text for report in reports)}]}}'
+        ending = [attempt for one in reports if "end" in one.report and (attempt := self._attempts.get(one.report["attempt"]))]
+        for attempt in ending:
+            attempt.ends_under_way += 1
         try:
             news = await self._ask("POST", f"/v1/toolboxes/{self.name}/reports", body)
         except Problem as problem:
             await self._refused(reports, problem)
             return
+        finally:
+            for attempt in ending:
+                attempt.ends_under_way -= 1
         for one in cast("list[dict[str, Any]]", news["attempts"]):
             attempt = self._attempts.get(one["attempt"])
             if attempt is not None:
                 attempt.hear(one)
 
-    async def _refused(self, reports: list[dict[str, Any]], problem: Problem) -> None:
+    async def _refused(self, reports: list[_Written], problem: Problem) -> None:
         """The server does not take a request. Of several reports one may be at fault; the attempt of that one must not hang."""
         log.error("a report is refused: %s", problem)
         if problem.status not in CONTENT_STATUSES:
@@ -234,7 +245,7 @@ class Toolbox:
             for report in reports:
                 await self._send_group([report], 0)
             return
-        self._fail(reports[0], str(problem))
+        self._fail(reports[0].report, str(problem))
 
     def _fail(self, report: dict[str, Any], why: str) -> None:
         attempt = self._attempts.get(report["attempt"])
@@ -255,12 +266,13 @@ class Toolbox:
         """Something is to be sent."""
         self._dirty.set()
 
-    async def _ask(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | str) -> dict[str, Any]:
         """Sends a request until it is answered: everything in it may be sent again."""
         delay = 0.02
+        content = (body if isinstance(body, str) else json.dumps(body)).encode()
         while True:
             try:
-                response = await self._http.request(method, path, json=body)
+                response = await self._http.request(method, path, content=content)
                 if response.status_code not in (429, 502, 503, 504):
                     break
                 wait = float(response.headers.get("Retry-After", delay))
@@ -271,7 +283,15 @@ class Toolbox:
             delay = min(delay * 2, RETRY_S_MAX)
         if response.is_error:
             raise problem_of(response)
-        return cast("dict[str, Any]", response.json())
+        return cast("dict[str, Any]", json.loads(response.content))
+
+
+class _Written:
+    """A report, and its text."""
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        self.report = report
+        self.text = json.dumps(report)
 
 
 class _Attempt:
@@ -286,6 +306,7 @@ class _Attempt:
         self.stop_cause: str | None = None
         self.end: dict[str, Any] | None = None
         self._end_sent = False
+        self.ends_under_way = 0
         self._number = 0
         self._open: dict[int, tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = {}
         self._unsent: list[int] = []
@@ -345,6 +366,11 @@ class _Attempt:
 
     def _operations(self, numbers: list[int]) -> list[dict[str, Any]]:
         return [{"n": number, "do": self._open[number][0]} for number in numbers if number in self._open]
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its end is under way."""
+        return self.ends_under_way > 0
 
     def hear(self, news: dict[str, Any]) -> None:
         """Takes the news of the server."""

@@ -26,7 +26,7 @@ use crate::tools::registry::RegisterError;
 use crate::tools::request::check_session_name;
 use crate::tools::tool::Tool;
 use crate::tools::toolbox::ToolboxLink;
-use desk::{Desk, OpenToolbox, ShownToolbox};
+use desk::{Desk, LookTimes, OpenToolbox, ShownToolbox};
 use kept::{KeptToolbox, StoredToolbox};
 use schemars::JsonSchema;
 use seat::Seat;
@@ -219,10 +219,13 @@ impl Toolboxes {
         let max = rt.limits.toolbox_take_max;
         let asks = TakeRequest { max: asks.max.min(u32::try_from(max).unwrap_or(u32::MAX)), ..asks };
         let (worker, silence_us) = (Arc::from(asks.worker.as_str()), silence_us(rt));
+        let alone_us = rt.limits.suspect_alone_ms.saturating_mul(1_000);
         let due_us = self.due_us(asks.wait);
         loop {
+            let arrived = desk.arrived(name)?;
+            let arrived = arrived.notified();
             let now_us = rt.clock.elapsed_us();
-            let look = desk.look(name, &asks, &worker, now_us, silence_us)?;
+            let look = desk.look(name, &asks, &worker, LookTimes { now_us, silence_us, alone_us })?;
             if let Some(running_max) = look.slots {
                 rt.turns.set_group(rt, &manifest::group(name), Cap { running_max, rate: None });
             }
@@ -234,7 +237,7 @@ impl Toolboxes {
                 return Ok(look.taken.iter().filter_map(|seat| seat.offered()).collect());
             }
             tokio::select! {
-                () = look.arrived.notified() => {}
+                () = arrived => {}
                 () = rt.wheel.until(due_us) => {}
             }
         }
@@ -256,7 +259,10 @@ impl Toolboxes {
         desk.admits(name, principal)?;
         check_worker(worker)?;
         let (worker, now_us): (Arc<str>, _) = (worker.into(), rt.clock.elapsed_us());
-        desk.heard(name, &worker, now_us);
+        if desk.heard(name, &worker, now_us) {
+            // Its next request for work finds it there already, and would wake nobody.
+            rt.registry.box_is_back();
+        }
         let mut heard = Vec::with_capacity(reports.len());
         for report in reports {
             let hash: Arc<str> = token_hash(rt.store.secret(), &report.token).into();
@@ -286,24 +292,30 @@ impl Toolboxes {
     async fn until_recorded(&self, desk: &Desk, heard: &[HeardReport]) -> Result<(), ToolboxError> {
         let rt = &self.0;
         let due_us = self.due_us(Duration::from_millis(rt.limits.toolbox_wait_ms_max));
+        let mut look_us = rt.clock.elapsed_us().saturating_add(RECORD_LOOK_US);
         loop {
             let news = desk.news.notified();
+            let now_us = rt.clock.elapsed_us();
+            // An end that leads to another attempt or a wait is found in the record. That is read once in a while only: it costs
+            // more than most ends, which are told of.
+            let looks = now_us >= look_us;
+            if looks {
+                look_us = now_us.saturating_add(RECORD_LOOK_US);
+            }
             let mut open = false;
             for report in heard {
                 let Some(seat) = &report.seat else { continue };
                 open |= seat.owes(&report.numbers);
-                // An end that leads to another attempt or a wait is found in the record.
                 open |= report.has_end
                     && !desk.has_ended(&report.hash)
-                    && (!seat.is_over() || self.is_current(report).await?);
+                    && (!seat.is_over() || !looks || self.is_current(report).await?);
             }
-            let now_us = rt.clock.elapsed_us();
             if !open || now_us >= due_us {
                 return Ok(());
             }
             tokio::select! {
                 () = news => {}
-                () = rt.wheel.until(due_us.min(now_us.saturating_add(RECORD_LOOK_US))) => {}
+                () = rt.wheel.until(due_us.min(look_us)) => {}
             }
         }
     }
@@ -335,7 +347,8 @@ impl Toolboxes {
             let (stop, left) = (seat.stop(), Some(seat.cx.time_left()));
             return Ok(AttemptNews { token, standing, stop, left, answers });
         }
-        let standing = match self.is_current(report).await? {
+        let has_ended = report.has_end && desk(&self.0).has_ended(&report.hash);
+        let standing = match !has_ended && self.is_current(report).await? {
             true => AttemptStanding::Unheard,
             false => AttemptStanding::Over,
         };

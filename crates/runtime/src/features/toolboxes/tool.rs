@@ -55,7 +55,7 @@ impl ToolboxTool {
         };
         let continued = handed.token.is_none();
         let offer = handed.token.as_ref().map(|token| self.offer(token, args, cx));
-        let (seat, messages) = Seat::new(&self.link, handed.hash, cx.clone(), offer, &self.desk.news);
+        let (seat, messages) = Seat::new(&self.link, &handed, cx.clone(), offer, &self.desk.news);
         let _seated = self.desk.seat(&seat);
         if !continued {
             self.taken(&seat, cx).await?;
@@ -172,8 +172,8 @@ impl<'a> RemoteBody<'a> {
     /// Its process fell silent: then its class decides, as after a crash.
     fn silent(&self) -> ToolError {
         let toolbox = &self.seat.toolbox;
+        self.cx.signal.lose();
         ToolError::aborted(format!("The process of the toolbox {toolbox:?} that ran it fell silent."))
-            .safe_to_retry()
     }
 
     fn begin(&mut self, number: u64, operation: ToolboxOperation) {
