@@ -31,6 +31,7 @@ use kept::{KeptToolbox, StoredToolbox};
 use schemars::JsonSchema;
 use seat::Seat;
 use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -111,6 +112,12 @@ pub enum ToolboxError {
     /// A tool of it is refused.
     #[error(transparent)]
     Refused(#[from] RegisterError),
+    /// The attempt has ended, or another process has it.
+    #[error("the attempt is over: it has ended, was lost, or another process has it; drop it")]
+    AttemptOver,
+    /// The attempt is the current one by the record, and its session is not driven here yet.
+    #[error("nobody drives the session of the attempt yet; try again")]
+    Unheard,
     /// There are too many.
     #[error("there are {max} toolboxes already; remove one that is not used")]
     TooMany {
@@ -288,6 +295,40 @@ impl Toolboxes {
         Ok(news)
     }
 
+    /// The arguments of an attempt, for the process that has it.
+    pub async fn arguments(
+        &self,
+        name: &str,
+        principal: &str,
+        token: &str,
+    ) -> Result<Arc<Value>, ToolboxError> {
+        Ok(self.current(name, principal, token).await?.args.clone())
+    }
+
+    /// The handle of an attempt's call, for the process that has it: it may [upload](Runtime::upload) artifacts for that.
+    pub async fn call_of(&self, name: &str, principal: &str, token: &str) -> Result<String, ToolboxError> {
+        Ok(self.current(name, principal, token).await?.cx.handle().to_string())
+    }
+
+    /// The attempt of this token, if it runs. Whoever asks is alive.
+    async fn current(&self, name: &str, principal: &str, token: &str) -> Result<Arc<Seat>, ToolboxError> {
+        let rt = &self.0;
+        load(rt).await?;
+        let desk = desk(rt);
+        desk.admits(name, principal)?;
+        let hash: Arc<str> = token_hash(rt.store.secret(), token).into();
+        let now_us = rt.clock.elapsed_us();
+        let seat = desk.find(name, &hash).filter(|seat| !seat.is_silent(now_us, silence_us(rt)));
+        if let Some(seat) = seat.filter(|seat| !seat.is_over()) {
+            seat.heard(now_us);
+            return Ok(seat);
+        }
+        match self.is_current(token, &hash).await? {
+            true => Err(ToolboxError::Unheard),
+            false => Err(ToolboxError::AttemptOver),
+        }
+    }
+
     /// Waits until everything is durable that is so soon.
     async fn until_recorded(&self, desk: &Desk, heard: &[HeardReport]) -> Result<(), ToolboxError> {
         let rt = &self.0;
@@ -308,7 +349,7 @@ impl Toolboxes {
                 open |= seat.owes(&report.numbers);
                 open |= report.has_end
                     && !desk.has_ended(&report.hash)
-                    && (!seat.is_over() || !looks || self.is_current(report).await?);
+                    && (!seat.is_over() || !looks || self.is_current(&report.token, &report.hash).await?);
             }
             if !open || now_us >= due_us {
                 return Ok(());
@@ -348,7 +389,7 @@ impl Toolboxes {
             return Ok(AttemptNews { token, standing, stop, left, answers });
         }
         let has_ended = report.has_end && desk(&self.0).has_ended(&report.hash);
-        let standing = match !has_ended && self.is_current(report).await? {
+        let standing = match !has_ended && self.is_current(&report.token, &report.hash).await? {
             true => AttemptStanding::Unheard,
             false => AttemptStanding::Over,
         };
@@ -356,11 +397,10 @@ impl Toolboxes {
     }
 
     /// Whether the record says that this attempt runs.
-    async fn is_current(&self, report: &HeardReport) -> Result<bool, ToolboxError> {
-        let Some((call, _)) = report.token.split_once('.') else { return Ok(false) };
-        let current = |token: &str| token == &*report.hash;
+    async fn is_current(&self, token: &str, hash: &str) -> Result<bool, ToolboxError> {
+        let Some((call, _)) = token.split_once('.') else { return Ok(false) };
         match find_call(&*self.0.store, call).await {
-            Ok((_, _, call)) => Ok(call.handover().is_some_and(|handover| current(&handover.token))),
+            Ok((_, _, call)) => Ok(call.handover().is_some_and(|handover| &*handover.token == hash)),
             Err(crate::mailbox::ask::AskError::Session(error)) => Err(error.into()),
             Err(_) => Ok(false),
         }

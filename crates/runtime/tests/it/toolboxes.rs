@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use windlass::error::ToolboxError;
+use windlass::outcome::KeptBytes;
 use windlass::secrets::{SecretKey, SecretKeySource};
+use windlass::sessions::UploadFor;
 use windlass::store::Store;
 use windlass::store::memory::MemoryStore;
 use windlass::toolboxes::{
@@ -181,7 +183,7 @@ async fn a_call_runs_in_a_process_of_the_toolbox() {
     assert!(process.ask(1, Duration::ZERO).await.unwrap().is_empty());
     let submitted = submit(&runtime, "greet").await;
     let attempt = process.take().await;
-    assert_eq!((attempt.tool.as_str(), &attempt.args, attempt.number.0), ("greet", &n(1), 1));
+    assert_eq!((attempt.tool.as_str(), &*attempt.args, attempt.number.0), ("greet", &n(1), 1));
     assert!(!attempt.idempotency_key.is_empty());
     let news = process.returns(&attempt, json!("hello")).await;
     assert_eq!(news.standing, AttemptStanding::Over);
@@ -286,6 +288,70 @@ async fn a_cancel_reaches_the_process_with_its_next_report() {
     process.end(&attempt, ToolboxEnd::Stopped { did_not_happen: true }).await;
     let answer = settled(submitted).await;
     assert_eq!(crate::rig::end(&answer), "c cancelled{none}, 1 attempts");
+}
+
+#[tokio::test]
+async fn a_deadline_reaches_the_process_with_its_next_report() {
+    let world = World::new();
+    let owner = world.owner();
+    let runtime = owner.runtime.clone();
+    let deadlines = ManifestDeadlines { attempt_ms: Some(5_000), ..ManifestDeadlines::default() };
+    let tools = vec![ToolManifest { deadlines, ..tool("greet", EffectClass::Once) }];
+    let process = Process::new(&runtime, tools).await;
+    process.ask(1, Duration::ZERO).await.unwrap();
+    let submitted = submit(&runtime, "greet").await;
+    let attempt = process.take().await;
+    assert_eq!(process.beat(&attempt).await.stop, None);
+    world.clock.advance(Duration::from_secs(5));
+    let news = process.report(of(&attempt), Duration::from_secs(5)).await;
+    assert_eq!(news.stop, Some(windlass::toolboxes::Cause::Attempt));
+    process.end(&attempt, ToolboxEnd::Stopped { did_not_happen: true }).await;
+    assert_eq!(states(&settled(submitted).await), "c failed/timeout");
+    drop((process, runtime));
+    owner.dies().await;
+}
+
+#[tokio::test]
+async fn a_large_result_is_an_artifact_that_the_process_uploads() {
+    let runtime = memory();
+    let process = Process::new(&runtime, vec![tool("dump", EffectClass::Keyed)]).await;
+    process.ask(1, Duration::ZERO).await.unwrap();
+    let submitted = submit(&runtime, "dump").await;
+    let attempt = process.take().await;
+    let toolboxes = runtime.toolboxes();
+    // Only with the token of the attempt, and only at its toolbox.
+    assert_eq!(*toolboxes.arguments("crm", ANN, &attempt.token).await.unwrap(), n(1));
+    for (principal, token) in [("bob", attempt.token.as_str()), (ANN, "forged")] {
+        let refused = toolboxes.arguments("crm", principal, token).await;
+        assert!(matches!(refused, Err(ToolboxError::NotFound { .. } | ToolboxError::AttemptOver)));
+    }
+    let call = toolboxes.call_of("crm", ANN, &attempt.token).await.unwrap();
+    let text = "row\n".repeat(100_000);
+    let uploaded = runtime.upload(UploadFor::Call(&call), text.as_bytes(), "text/plain").await.unwrap().kept;
+    // The runtime looks up how long it is.
+    let kept = Some(KeptBytes { bytes: 0, ..uploaded });
+    let end = ToolboxEnd::Value(Box::new(Output { kept, ..Output::default() }));
+    assert_eq!(process.end(&attempt, end).await.standing, AttemptStanding::Over);
+    let answer = settled(submitted).await;
+    assert_eq!(states(&answer), "c succeeded");
+    let told = answer.calls[0].model_text();
+    assert!(told.contains("row") && told.contains(&uploaded.artifact.to_string()), "{told}");
+    assert!(matches!(toolboxes.call_of("crm", ANN, &attempt.token).await, Err(ToolboxError::AttemptOver)));
+}
+
+#[tokio::test]
+async fn a_result_names_no_artifact_of_another_session() {
+    let runtime = memory();
+    let process = Process::new(&runtime, vec![tool("dump", EffectClass::Keyed)]).await;
+    process.ask(1, Duration::ZERO).await.unwrap();
+    let foreign = runtime.upload(UploadFor::Session("theirs"), b"secret plans", "text/plain").await.unwrap();
+    let submitted = submit(&runtime, "dump").await;
+    let attempt = process.take().await;
+    let end = ToolboxEnd::Value(Box::new(Output { kept: Some(foreign.kept), ..Output::default() }));
+    process.end(&attempt, end).await;
+    let answer = settled(submitted).await;
+    assert!(states(&answer).starts_with("c failed"), "{}", states(&answer));
+    assert!(!answer.calls[0].model_text().contains("plans"));
 }
 
 #[tokio::test]

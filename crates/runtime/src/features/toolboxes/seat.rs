@@ -4,6 +4,7 @@ use super::talk::{AttemptReport, OperationAnswer, TakenAttempt, ToolboxEnd, Tool
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::cx::Cx;
 use crate::tools::toolbox::{HandedAttempt, ToolboxLink};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,8 @@ pub(super) struct Seat {
     /// When it began here, by the clock that never jumps.
     pub(super) since_us: u64,
     pub(super) cx: Cx,
+    /// The arguments, which a process may read for itself.
+    pub(super) args: Arc<Value>,
     /// The attempt as a process takes it; none if it was taken under an earlier owner.
     pub(super) offer: Option<TakenAttempt>,
     page: OrderedMutex<SeatPage, { LockRank::SeatPage as u8 }>,
@@ -53,6 +56,13 @@ struct AskedOperation {
     answer: Option<OperationAnswer>,
 }
 
+/// The work of an attempt.
+pub(super) struct SeatContent {
+    pub(super) args: Arc<Value>,
+    /// The attempt as a process takes it; none if it was taken under an earlier owner.
+    pub(super) offer: Option<TakenAttempt>,
+}
+
 /// A message of the process to the tool.
 pub(super) enum SeatMessage {
     Operation(u64, ToolboxOperation),
@@ -64,13 +74,14 @@ impl Seat {
         link: &ToolboxLink,
         handed: &HandedAttempt,
         cx: Cx,
-        offer: Option<TakenAttempt>,
+        content: SeatContent,
         news: &Arc<Notify>,
     ) -> (Arc<Seat>, mpsc::UnboundedReceiver<SeatMessage>) {
         let (messages, heard) = mpsc::unbounded_channel();
         let (page, changed) = (OrderedMutex::default(), Notify::new());
         let since_us = cx.clock().elapsed_us();
         let HandedAttempt { hash, is_suspect, .. } = handed.clone();
+        let SeatContent { args, offer } = content;
         let seat = Seat {
             hash,
             toolbox: link.toolbox.clone(),
@@ -78,6 +89,7 @@ impl Seat {
             is_suspect,
             since_us,
             cx,
+            args,
             offer,
             page,
             messages,
