@@ -1,10 +1,12 @@
 """The overhead of a toolbox in Python: a call alone beside the same call in Rust, and 64 at once beside a bare loop.
 
-    WINDLASS_BIN=target/release/windlass python bench.py [--seconds 5]
+    WINDLASS_BIN=target/release/windlass python bench.py [--seconds 20]
 
 - Alone: one client makes one call after the other, of `add`, which the server runs itself, and of `add_here`, which a process of a toolbox runs.
 - At once: 64 calls in each batch, against a bare loop that moves the same batches of work over the same client library: it posts a batch, takes
-  its items, and reports their results, to a server that keeps them in memory and does nothing else.
+  its items, and reports their results, with the fields that those of a toolbox have, to a server that keeps them in memory and does nothing else.
+
+Each is measured in turns with its floor, in several rounds; the medians are told.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import secrets
 import statistics
 import subprocess
 import sys
@@ -26,6 +29,7 @@ from harness import Server
 from windlass import AsyncClient, serve, tool
 
 AT_ONCE = 64
+ROUNDS = 9
 
 
 @tool(effect="read", claims=[])
@@ -47,34 +51,57 @@ async def p50_ms(client: AsyncClient, name: str, seconds: float) -> float:
     return statistics.median(times)
 
 
+def batch_of() -> list[dict[str, Any]]:
+    """The calls of one batch. Other arguments each time: a model that repeats itself is stopped."""
+    first = time.monotonic_ns() % 1_000_000_000
+    return [{"id": f"c{n}", "tool": "add_here", "args": {"a": first + n, "b": 1}} for n in range(AT_ONCE)]
+
+
 async def calls_per_s(client: AsyncClient, seconds: float) -> float:
     """Calls in a second, 64 in each batch."""
     done, began = 0, time.monotonic()
     while time.monotonic() < began + seconds:
-        batch = [{"id": f"c{n}", "tool": "add_here", "args": {"a": n, "b": 1}} for n in range(AT_ONCE)]
-        answered = await client.batch(batch)
+        answered = await client.batch(batch_of())
         assert all(call["state"] == "succeeded" for call in answered), answered[0]
         done += len(answered)
     return done / (time.monotonic() - began)
 
 
 class BareServer:
-    """Batches, items and results in memory, behind just enough of HTTP."""
+    """Batches, items and results in memory, behind just enough of HTTP. Items and answers have the fields that those of a toolbox have."""
 
     def __init__(self) -> None:
-        self.items: asyncio.Queue[list[dict[str, Any]]] = asyncio.Queue()
-        self.batches: dict[str, asyncio.Future[list[Any]]] = {}
+        self.items: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.batches: dict[str, tuple[dict[str, Any], asyncio.Future[None]]] = {}
+        self.calls: dict[str, tuple[str, dict[str, Any]]] = {}
 
     async def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         if path == "/batch":
-            results: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-            self.batches[body["key"]] = results
-            await self.items.put([{"key": body["key"], **call} for call in body["calls"]])
-            return {"results": await results}
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            key = body["key"]
+            calls: dict[str, Any] = {call["id"]: dict(call, call=secrets.token_hex(13)) for call in body["calls"]}
+            self.batches[key] = (dict(calls), done)
+            for call in calls.values():
+                token = f"{call['call']}.{secrets.token_hex(16)}"
+                self.calls[token] = (key, call)
+                self.items.put_nowait(taken(token, call))
+            await done
+            return {"calls": list(calls.values())}
         if path == "/take":
-            return {"items": await self.items.get()}
-        self.batches.pop(body["key"]).set_result(body["results"])
-        return {}
+            items = [await self.items.get()]
+            while len(items) < body["max"] and not self.items.empty():
+                items.append(self.items.get_nowait())
+            return {"attempts": items}
+        for report in body["reports"]:
+            key, call = self.calls.pop(report["attempt"])
+            value = report["end"]["value"]
+            call |= {"state": "succeeded", "attempts": 1, "outcome": {"state": "succeeded", "value": value}, "model": {"parts": [{"type": "text", "text": str(value)}]}}
+            left, done = self.batches[key]
+            del left[call["id"]]
+            if not left:
+                del self.batches[key]
+                done.set_result(None)
+        return {"attempts": [{"attempt": report["attempt"], "state": "over", "answers": []} for report in body["reports"]]}
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -90,24 +117,50 @@ class BareServer:
             writer.close()
 
 
-async def bare_per_s(seconds: float) -> float:
-    """Items in a second through the bare loop. The server and the worker are processes of their own, as those of a toolbox are."""
-    server = subprocess.Popen([sys.executable, __file__, "--bare-server"], stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    url = server.stdout.readline().strip()
-    worker = subprocess.Popen([sys.executable, __file__, "--bare-worker", url])
-    try:
-        async with httpx.AsyncClient(base_url=url, timeout=30) as http:
-            done, began, number = 0, time.monotonic(), 0
-            while time.monotonic() < began + seconds:
-                number += 1
-                calls = [{"id": f"c{n}", "args": {"a": n, "b": 1}} for n in range(AT_ONCE)]
-                answered = (await http.post("/batch", json={"key": str(number), "calls": calls})).json()
-                done += len(answered["results"])
-            return done / (time.monotonic() - began)
-    finally:
-        worker.kill()
-        server.kill()
+def taken(token: str, call: dict[str, Any]) -> dict[str, Any]:
+    """An item with the fields of an attempt."""
+    return {
+        "attempt": token,
+        "call": call["call"],
+        "id": call["id"],
+        "tool": call["tool"],
+        "args": call["args"],
+        "session": "bench",
+        "principal": "admin",
+        "number": 1,
+        "attempts_max": 3,
+        "redrive": False,
+        "idempotency_key": token[:26],
+        "deadline": "2026-01-01T00:00:00.000000Z",
+        "left_ms": 30000,
+        "steps": [],
+    }
+
+
+class Bare:
+    """The bare loop. Its server and its worker are processes of their own, as those of a toolbox are."""
+
+    def __init__(self) -> None:
+        self.server = subprocess.Popen([sys.executable, __file__, "--bare-server"], stdout=subprocess.PIPE, text=True)
+        assert self.server.stdout is not None
+        self.url = self.server.stdout.readline().strip()
+        self.worker = subprocess.Popen([sys.executable, __file__, "--bare-worker", self.url])
+        self.http = httpx.AsyncClient(base_url=self.url, timeout=30)
+        self.number = 0
+
+    async def per_s(self, seconds: float) -> float:
+        """Items in a second."""
+        done, began = 0, time.monotonic()
+        while time.monotonic() < began + seconds:
+            self.number += 1
+            response = await self.http.post("/batch", json={"key": str(self.number), "calls": batch_of()})
+            done += len(response.json()["calls"])
+        return done / (time.monotonic() - began)
+
+    async def close(self) -> None:
+        await self.http.aclose()
+        self.worker.kill()
+        self.server.kill()
 
 
 async def bare_server() -> None:
@@ -120,12 +173,18 @@ async def bare_server() -> None:
 async def bare_worker(url: str) -> None:
     async with httpx.AsyncClient(base_url=url, timeout=None) as http:
         while True:
-            items = (await http.post("/take", json={"max": AT_ONCE})).json()["items"]
-            results = [item["args"]["a"] + item["args"]["b"] for item in items]
-            await http.post("/report", json={"key": items[0]["key"], "results": results})
+            items = (await http.post("/take", json={"max": AT_ONCE})).json()["attempts"]
+            reports = [{"attempt": item["attempt"], "end": {"type": "value", "value": item["args"]["a"] + item["args"]["b"]}} for item in items]
+            await http.post("/report", json={"worker": "w", "reports": reports})
+
+
+async def until_served(client: AsyncClient) -> None:
+    while not [box for box in (await client._ask("GET", "/v1/toolboxes", None))["items"] if box["served"]]:
+        await asyncio.sleep(0.02)
 
 
 async def measure(seconds: float) -> None:
+    bare = Bare()
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder), config="")
         # Without a configuration the server has its example tools, `add` among them.
@@ -134,24 +193,28 @@ async def measure(seconds: float) -> None:
         box = subprocess.Popen([sys.executable, __file__, "--box", server.url, server.token])
         try:
             async with AsyncClient("bench", url=server.url, token=server.token) as client:
-                while not [box for box in (await client._ask("GET", "/v1/toolboxes", None))["items"] if box["served"]]:
-                    await asyncio.sleep(0.02)
+                await until_served(client)
                 await calls_per_s(client, 1)
-                # In turns, so that both have the same noise around them.
-                pairs = [(await p50_ms(client, "add", seconds / 5), await p50_ms(client, "add_here", seconds / 5)) for _ in range(5)]
-                rust, here = (statistics.median(times) for times in zip(*pairs))
-                many = await calls_per_s(client, seconds)
+                await bare.per_s(1)
+                piece = seconds / ROUNDS
+                # In turns, so that both of each pair have the same noise around them.
+                alone = [(await p50_ms(client, "add", piece), await p50_ms(client, "add_here", piece)) for _ in range(ROUNDS)]
+                many = [(await calls_per_s(client, piece), await bare.per_s(piece)) for _ in range(ROUNDS)]
         finally:
             box.kill()
             server.kill()
-    bare = await bare_per_s(seconds)
-    print(f"alone, p50: {rust:.2f} ms in Rust, {here:.2f} ms through a toolbox: {here - rust:.2f} ms more (aim: at most 3)")
-    print(f"{AT_ONCE} at once: {many:.0f} calls/s, the bare loop {bare:.0f}: {100 * many / bare:.0f} % (aim: at least 50)")
+            await bare.close()
+    rust, here = (statistics.median(times) for times in zip(*alone))
+    more = statistics.median(here - rust for rust, here in alone)
+    calls, items = (statistics.median(rates) for rates in zip(*many))
+    share = statistics.median(calls / items for calls, items in many)
+    print(f"alone, p50: {rust:.2f} ms in Rust, {here:.2f} ms through a toolbox: {more:.2f} ms more (aim: at most 3)")
+    print(f"{AT_ONCE} at once: {calls:.0f} calls/s, the bare loop {items:.0f}: {100 * share:.0f} % (aim: at least 50)")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--bare-server", action="store_true")
     parser.add_argument("--bare-worker")
     parser.add_argument("--box", nargs=2)

@@ -1,14 +1,20 @@
 """The kill rig: server, boxes and both are killed at random while calls of every class run; then a box of each language is frozen until it
 has lost its call and goes on; then the ledger is compared with the answers.
 
-    WINDLASS_BIN=target/debug/windlass python kill.py --kills 20 --seed 1 [--typescript rig_tools.mjs]
+    WINDLASS_BIN=target/debug/windlass python kill.py --kills 20 --seed 1 [--worlds 3] [--typescript rig_tools.mjs] [--results results.jsonl]
+
+Each world is a server with its boxes on a folder of its own; after some kills it ends, is checked, and another one begins. The folder of a
+world that breaks a rule is kept, and its place is told.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import json
 import random
+import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -27,8 +33,12 @@ GIVE_UP_S = 600
 """How long a driver waits for an answer: after that, a call is lost."""
 START_S = 0.3
 """How long the start of a server takes at least, for the pauses between kills."""
-ROUND = 250
+ROUND = 100
 """The kills on one folder: a longer run begins with a new one."""
+DEATHS_MAX = 3
+"""A call is set aside after so many deaths of whoever ran it."""
+TOLD_S = 15
+"""How often it is told how far the run is."""
 
 
 def check(calls: dict[str, dict[str, object]], ledger: list[list[str]]) -> collections.Counter[str]:
@@ -48,7 +58,11 @@ def check(calls: dict[str, dict[str, object]], ledger: list[list[str]]) -> colle
             keys[order].add(rest[0])
     for order, call in calls.items():
         kind, state = order.split("-")[0], str(call["state"])
-        ends[f"{kind} {state}"] += 1
+        is_poison = "poison" in str(call.get("outcome"))
+        ends[f"{kind} {'poison' if is_poison else state}"] += 1
+        if is_poison:
+            assert kind != "pay" and int(str(call["attempts"])) >= DEATHS_MAX, f"{order}: {call}"
+            continue
         if kind == "pay":
             times = runs[("pay", order)]
             assert times <= 1, f"{order} was paid {times} times"
@@ -80,6 +94,7 @@ class Round:
 
     def __init__(self, folder: Path, seed: str, typescript: Path | None) -> None:
         self.seed = seed
+        self.killed: collections.Counter[str] = collections.Counter()
         self.server = Server(folder / "data")
         self.ledger = folder / "ledger"
         self.server.start()
@@ -101,7 +116,7 @@ class Round:
         for driver in drivers:
             driver.start()
         chance = random.Random(self.seed)
-        for _ in range(kills):
+        while self.killed.total() < kills:
             self.kill(chance)
         self.done.set()
         for driver in drivers:
@@ -123,17 +138,24 @@ class Round:
     def kill(self, chance: random.Random) -> None:
         # In terms of how long a start takes, so that kills find work also on a slow machine.
         time.sleep(chance.uniform(0.2, 2.0) * self.start_s)
-        victim = chance.choice(["server", "box", "both"])
+        victim = chance.choice(["server", "starting", "box", "both"])
         box = chance.choice(self.boxes)
-        if victim in ("server", "both"):
+        if victim != "box":
             self.server.kill()
         if victim in ("box", "both"):
             box.kill()
             box.start()
-        if victim in ("server", "both"):
+        if victim == "starting":
+            # While it takes over what the one before it had.
+            self.server.start(wait=False)
+            time.sleep(chance.uniform(0.0, 1.2) * self.start_s)
+            self.server.kill()
+            self.killed["server"] += 1
+        if victim != "box":
             began = time.monotonic()
             self.server.start()
             self.start_s = max(START_S, time.monotonic() - began)
+        self.killed[victim] += 1
 
     def drive(self, number: int) -> None:
         """Calls tools until it is told to end. A batch is asked for until its calls have ended."""
@@ -182,29 +204,94 @@ class Round:
             assert self.calls[order]["state"] == "unknown", f"refused: {self.calls[order]}"
 
 
-def main() -> None:
+class Run:
+    """Worlds of several threads, until there were enough kills."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.lock = threading.Lock()
+        self.left: int = options.kills
+        self.rounds = 0
+        self.ends: collections.Counter[str] = collections.Counter()
+        self.killed: collections.Counter[str] = collections.Counter()
+        self.under_way: dict[int, Round] = {}
+        self.broken: list[str] = []
+        self.began = time.monotonic()
+
+    def work(self, number: int) -> None:
+        while True:
+            with self.lock:
+                kills, self.left = min(self.left, ROUND), self.left - min(self.left, ROUND)
+                self.rounds += 1
+                seed = f"{self.options.seed}/{self.rounds}"
+            if kills <= 0 or self.broken:
+                return
+            folder = Path(tempfile.mkdtemp(prefix="windlass-kill-"))
+            world: Round | None = None
+            try:
+                world = self.under_way[number] = Round(folder, seed, self.options.typescript)
+                ends = world.run(kills)
+                with self.lock:
+                    self.ends += ends
+            except BaseException as error:
+                self.broken.append(f"{seed} in {folder}: {type(error).__name__}: {error}")
+                print(f"BROKEN: {self.broken[-1]}", file=sys.stderr, flush=True)
+            finally:
+                if world is not None:
+                    world.end()
+                    with self.lock:
+                        self.killed += world.killed
+                        del self.under_way[number]
+            if not self.broken:
+                shutil.rmtree(folder)
+
+    def tell(self) -> None:
+        with self.lock:
+            killed = self.killed.total() + sum(world.killed.total() for world in self.under_way.values())
+            calls = self.ends.total() + sum(len(world.calls) for world in self.under_way.values())
+        print(f"{time.monotonic() - self.began:.0f} s: {killed} kills, {calls} calls answered", flush=True)
+
+    def run(self) -> int:
+        threads = [threading.Thread(target=self.work, args=(number,)) for number in range(self.options.worlds)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            for thread in threads:
+                thread.join(timeout=TOLD_S / len(threads))
+            self.tell()
+        took = f"{self.killed.total()} kills with seed {self.options.seed} in {time.monotonic() - self.began:.0f} s"
+        told = ", ".join(f"{count} {end}" for end, count in sorted(self.ends.items()))
+        print(f"{took}: {self.ends.total()} calls, {'none lost' if not self.broken else 'BROKEN'}: {told}", flush=True)
+        if self.options.results:
+            self.record()
+        return 1 if self.broken else 0
+
+    def record(self) -> None:
+        """In the form of the other proofs."""
+        commit = subprocess.run(["git", "describe", "--always", "--dirty=+", "--abbrev=12"], cwd=HERE, text=True, stdout=subprocess.PIPE, check=True).stdout.strip()
+        line = {
+            "at": int(time.time()),
+            "commit": commit,
+            "count": self.killed.total(),
+            "more": {"calls": self.ends.total(), "ends": dict(sorted(self.ends.items())), "killed": dict(sorted(self.killed.items())), "typescript": self.options.typescript is not None, "worlds": self.rounds - self.options.worlds},
+            "proof": "kill-toolboxes",
+            "seconds": round(time.monotonic() - self.began, 1),
+            "seed": self.options.seed,
+            "version": "0.1.0",
+            "violations": len(self.broken),
+        }
+        with self.options.results.open("a") as results:
+            results.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+
+def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--worlds", type=int, default=1, help="how many servers with boxes run at once")
     parser.add_argument("--typescript", type=Path, help="the tools of the rig in TypeScript, where the package is installed")
-    options = parser.parse_args()
-    ends: collections.Counter[str] = collections.Counter()
-    began, left = time.monotonic(), options.kills
-    while left > 0:
-        kills = min(left, ROUND)
-        with tempfile.TemporaryDirectory() as folder:
-            running = Round(Path(folder), f"{options.seed}/{left}", options.typescript)
-            try:
-                ends += running.run(kills)
-            except BaseException:
-                print((running.server.folder / "server.log").read_text()[-4000:], file=sys.stderr)
-                raise
-            finally:
-                running.end()
-        left -= kills
-        told = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
-        took = f"{options.kills - left} kills with seed {options.seed} in {time.monotonic() - began:.0f} s"
-        print(f"{took}: {sum(ends.values())} calls, none lost: {told}", flush=True)
+    parser.add_argument("--results", type=Path, help="the file to which a line about the run is appended")
+    return Run(parser.parse_args()).run()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ export interface TakenAttempt {
   call: string;
   id: string;
   tool: string;
-  args: unknown;
+  /** Absent if they are too large to come with the attempt. */
+  args?: unknown;
   session: string;
   number: number;
   redrive: boolean;

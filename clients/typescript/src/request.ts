@@ -8,7 +8,10 @@ const BUSY = [429, 502, 503, 504];
 export interface Asked {
   method: string;
   token: string;
+  /** JSON. */
   body?: unknown;
+  /** A text of any media type. */
+  bytes?: { mediaType: string; text: string };
   /** How long lost connections and busy servers are tried again. */
   giveUpMs: number;
 }
@@ -17,14 +20,15 @@ export function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
-export async function ask(url: string, { method, token, body, giveUpMs }: Asked): Promise<unknown> {
+export async function ask(url: string, { method, token, body, bytes, giveUpMs }: Asked): Promise<unknown> {
   const headers: Record<string, string> = { authorization: `Bearer ${token}` };
-  if (body !== undefined) headers["content-type"] = "application/json";
+  const content = bytes?.text ?? (body === undefined ? undefined : JSON.stringify(body));
+  if (content !== undefined) headers["content-type"] = bytes?.mediaType ?? "application/json";
   const until = Date.now() + giveUpMs;
   for (let delay = RETRY_MS; ; delay = Math.min(delay * 2, RETRY_MS_MAX)) {
     let response: Response;
     try {
-      response = await fetch(url, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) });
+      response = await fetch(url, { method, headers, ...(content === undefined ? {} : { body: content }) });
       if (response.ok) return await response.json();
     } catch (lost) {
       if (Date.now() > until) throw lost;

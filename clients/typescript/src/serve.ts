@@ -119,13 +119,39 @@ export class Toolbox {
   async #run(attempt: RunningAttempt): Promise<void> {
     const tool = this.#tools.get(attempt.taken.tool);
     try {
-      attempt.end = endOf(await tool?.run(attempt.taken.args, new Context(attempt)));
+      const args = "args" in attempt.taken ? attempt.taken.args : await this.#arguments(attempt);
+      attempt.end = endOf(await tool?.run(args, new Context(attempt)));
     } catch (error) {
       const isStop = error instanceof Stopped || attempt.signal.aborted;
       attempt.end = isStop ? { type: "stopped" } : { type: "failure", failure: ToolFailure.body(error) };
     }
     this.#free(1);
     this.#flush();
+  }
+
+  /** Arguments that are too large to come with the attempt. */
+  async #arguments(attempt: RunningAttempt): Promise<unknown> {
+    try {
+      return await this.#ask("GET", `/attempts/${attempt.taken.attempt}/arguments`);
+    } catch (error) {
+      throw error instanceof Problem ? new Stopped(error.message) : error;
+    }
+  }
+
+  /** Uploads the value of an end that is too large for a report: the end then names the artifact. */
+  async #upload(attempt: RunningAttempt, { value, ...end }: Record<string, unknown>): Promise<void> {
+    const isText = typeof value === "string";
+    const [mediaType, text] = isText ? ["text/plain; charset=utf-8", value] : ["application/json", JSON.stringify(value)];
+    try {
+      const path = `/attempts/${attempt.taken.attempt}/artifacts`;
+      const { artifact } = (await this.#ask("POST", path, undefined, { mediaType, text })) as { artifact: string };
+      attempt.ends({ ...end, artifact });
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      attempt.notTaken(error.message);
+    } finally {
+      attempt.isUploading = false;
+    }
   }
 
   #free(slots: number): void {
@@ -147,19 +173,21 @@ export class Toolbox {
   /** Says that the process lives, and asks for what is still missing. */
   async #beat(isServing: () => boolean): Promise<void> {
     while (isServing()) {
-      if (this.#attempts.size > 0) await this.#send([...this.#attempts.values()].map((attempt) => attempt.whole()), BEAT_MS);
+      // An end that is under way needs no heartbeat: its request is sent until it is answered.
+      const running = [...this.#attempts.values()].filter((attempt) => !attempt.isEnding);
+      if (running.length > 0) await this.#send(running.map((attempt) => attempt.whole()), BEAT_MS);
       await pause(50);
     }
   }
 
-  /** Sends reports, in several requests if they are large. One that is too large for any has failed. */
+  /** Sends reports, in several requests if they are large. A value that is too large for any is uploaded first. */
   async #send(reports: Record<string, unknown>[], waitMs: number): Promise<void> {
     let group: Record<string, unknown>[] = [];
     let bytesInGroup = 0;
     for (const report of reports) {
       const bytes = Buffer.byteLength(JSON.stringify(report));
       if (bytes > REPORT_BYTES_MAX) {
-        this.#fail(report, `it has ${bytes} bytes as JSON, and may have ${REPORT_BYTES_MAX}`);
+        this.#tooLarge(report, bytes);
         continue;
       }
       if (group.length > 0 && bytesInGroup + bytes > REPORT_BYTES_MAX) {
@@ -174,6 +202,11 @@ export class Toolbox {
 
   async #sendGroup(reports: Record<string, unknown>[], waitMs: number): Promise<void> {
     const body = { worker: this.#worker, wait_ms: waitMs, reports };
+    const ending = reports.flatMap((report) => {
+      const attempt = report["end"] === undefined ? undefined : this.#attempts.get(report["attempt"] as string);
+      return attempt === undefined ? [] : [attempt];
+    });
+    for (const attempt of ending) attempt.endsUnderWay += 1;
     try {
       const news = (await this.#ask("POST", "/reports", body)) as { attempts: AttemptNews[] };
       for (const one of news.attempts) {
@@ -183,6 +216,8 @@ export class Toolbox {
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       await this.#refused(reports, error);
+    } finally {
+      for (const attempt of ending) attempt.endsUnderWay -= 1;
     }
   }
 
@@ -197,13 +232,25 @@ export class Toolbox {
     for (const report of reports) this.#fail(report, problem.message);
   }
 
+  #tooLarge(report: Record<string, unknown>, bytes: number): void {
+    const attempt = this.#attempts.get(report["attempt"] as string);
+    const end = report["end"] as Record<string, unknown> | undefined;
+    if (attempt !== undefined && end?.["type"] === "value" && end["artifact"] === undefined) {
+      attempt.isUploading = true;
+      void this.#upload(attempt, end);
+    } else {
+      this.#fail(report, `it has ${bytes} bytes as JSON, and may have ${REPORT_BYTES_MAX}`);
+    }
+  }
+
   #fail(report: Record<string, unknown>, why: string): void {
     this.#attempts.get(report["attempt"] as string)?.refused(report, why);
   }
 
   /** Sends a request until it is answered: everything in it may be sent again. */
-  #ask(method: string, path: string, body: unknown): Promise<unknown> {
-    return ask(`${this.#url}/v1/toolboxes/${this.name}${path}`, { method, token: this.#token, body, giveUpMs: Infinity });
+  #ask(method: string, path: string, body?: unknown, bytes?: { mediaType: string; text: string }): Promise<unknown> {
+    const url = `${this.#url}/v1/toolboxes/${this.name}${path}`;
+    return ask(url, { method, token: this.#token, body, ...(bytes === undefined ? {} : { bytes }), giveUpMs: Infinity });
   }
 }
 
@@ -221,6 +268,9 @@ interface OpenOperation {
 /** An attempt that runs here. */
 class RunningAttempt implements Reporting {
   end: Record<string, unknown> | undefined;
+  /** How many requests with its end are not answered. */
+  endsUnderWay = 0;
+  isUploading = false;
   readonly #stop = new AbortController();
   readonly #open = new Map<number, OpenOperation>();
   readonly #hooks: Hooks;
@@ -293,6 +343,21 @@ class RunningAttempt implements Reporting {
     });
   }
 
+  /** Whether its end is under way. */
+  get isEnding(): boolean {
+    return this.endsUnderWay > 0 || this.isUploading;
+  }
+
+  ends(end: Record<string, unknown>): void {
+    this.end = end;
+    this.#endSent = false;
+    this.#hooks.flush();
+  }
+
+  notTaken(why: string): void {
+    this.ends({ type: "failure", failure: { message: `The result was not taken: ${why}`, internal: true } });
+  }
+
   /** The server does not take this report, such as one that is too large: its operations and its end have failed. */
   refused(report: Record<string, unknown>, why: string): void {
     for (const { n } of (report["operations"] ?? []) as { n: number }[]) {
@@ -300,9 +365,7 @@ class RunningAttempt implements Reporting {
       this.#open.delete(n);
     }
     if (report["end"] !== undefined && report["end"] === this.end) {
-      this.end = { type: "failure", failure: { message: `The result was not taken: ${why}`, internal: true } };
-      this.#endSent = false;
-      this.#hooks.flush();
+      this.notTaken(why);
     }
   }
 

@@ -178,3 +178,21 @@ test("the documented toolbox survives a kill of its process while it waits", asy
     await killed();
   }
 });
+
+test("large values go by artifact", async () => {
+  const grow = tool({
+    name: "grow_ts",
+    effect: "read",
+    claims: [],
+    input: z.object({ text: z.string(), times: z.number().int() }),
+    run: ({ text, times }) => text.repeat(times),
+  });
+  await served([grow], async (client) => {
+    // The arguments do not come with the attempt, and the result fits into no report.
+    const call = await client.call("grow_ts", { text: "y".repeat(500_000), times: 20 });
+    assert.equal(call.state, "succeeded", JSON.stringify(call).slice(0, 500));
+    const [, artifact] = /"artifact":"(\w+)"/.exec(JSON.stringify(call.outcome));
+    const response = await fetch(`${url}/v1/artifacts/${artifact}`, { headers: { authorization: `Bearer ${token}` } });
+    assert.equal(await response.text(), "y".repeat(10_000_000));
+  });
+});

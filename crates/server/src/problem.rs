@@ -225,12 +225,19 @@ impl From<GrantError> for Problem {
     }
 }
 
+/// How soon the next owner of a session drives its calls.
+const UNHEARD_MS: u64 = 1_000;
+
 impl From<ToolboxError> for Problem {
     fn from(error: ToolboxError) -> Problem {
         let code = match &error {
             ToolboxError::NotFound { .. } => ProblemCode::NotFound,
             ToolboxError::Changed { .. } => ProblemCode::ManifestChanged,
             ToolboxError::TooMany { .. } => ProblemCode::TooManyToolboxes,
+            ToolboxError::AttemptOver => ProblemCode::Over,
+            ToolboxError::Unheard => {
+                return Problem { retry_after_ms: Some(UNHEARD_MS), ..Problem::store_unavailable() };
+            }
             ToolboxError::Invalid { .. } | ToolboxError::Refused(_) => ProblemCode::InvalidToolbox,
             ToolboxError::Session(error) => error.into(),
             _ => ProblemCode::Internal,

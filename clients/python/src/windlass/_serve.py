@@ -10,7 +10,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -158,11 +158,12 @@ class Toolbox:
         tool = self.tools[attempt.taken["tool"]]
         loop = asyncio.get_running_loop()
         try:
+            args = attempt.taken["args"] if "args" in attempt.taken else await self._arguments(attempt)
             if tool.is_async:
-                arguments = tool.arguments(attempt.taken["args"], Context(attempt))
+                arguments = tool.arguments(args, Context(attempt))
                 returned = await tool.function(**arguments)
             else:
-                arguments = tool.arguments(attempt.taken["args"], SyncContext(attempt, loop))
+                arguments = tool.arguments(args, SyncContext(attempt, loop))
                 returned = await loop.run_in_executor(self.threads, lambda: tool.function(**arguments))
             return _ended(returned)
         except (asyncio.CancelledError, Stopped):
@@ -171,6 +172,27 @@ class Toolbox:
             if not isinstance(error, ToolFailure):
                 log.exception("the tool %s failed", tool.name)
             return {"type": "failure", "failure": ToolFailure.of(error)}
+
+    async def _arguments(self, attempt: _Attempt) -> dict[str, Any]:
+        """Arguments that are too large to come with the attempt."""
+        try:
+            return await self._ask("GET", f"/v1/toolboxes/{self.name}/attempts/{attempt.token}/arguments", None)
+        except Problem as problem:
+            raise Stopped(str(problem)) from None
+
+    async def _upload(self, attempt: _Attempt, end: dict[str, Any]) -> None:
+        """Uploads the value of an end that is too large for a report: the end then names the artifact."""
+        value = end["value"]
+        media_type, text = ("text/plain; charset=utf-8", value) if isinstance(value, str) else ("application/json", json.dumps(value))
+        path = f"/v1/toolboxes/{self.name}/attempts/{attempt.token}/artifacts"
+        try:
+            uploaded = await self._ask("POST", path, text, media_type)
+        except Problem as problem:
+            attempt.refused({"end": end}, str(problem))
+        else:
+            attempt.ends({**{key: one for key, one in end.items() if key != "value"}, "artifact": uploaded["artifact"]})
+        finally:
+            attempt.is_uploading = False
 
     async def _flush(self) -> None:
         """Sends what is new, of all attempts together."""
@@ -181,9 +203,12 @@ class Toolbox:
             self._dirty.clear()
             reports = [report for attempt in self._attempts.values() if (report := attempt.news())]
             if reports:
-                task = asyncio.create_task(self._send(reports, 0))
-                self._serving.add(task)
-                task.add_done_callback(self._serving.discard)
+                self._spawn(self._send(reports, 0))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     async def _beat(self) -> None:
         """Says that the process lives, and asks for what is still missing."""
@@ -193,39 +218,50 @@ class Toolbox:
                 await self._busy.wait()
                 await asyncio.sleep(BEAT_MS / 4_000)
                 continue
-            await self._send([attempt.whole() for attempt in self._attempts.values()], BEAT_MS)
+            # An end that is under way needs no heartbeat: its request is sent until it is answered.
+            reports = [attempt.whole() for attempt in self._attempts.values() if not attempt.is_ending]
+            if reports:
+                await self._send(reports, BEAT_MS)
             await asyncio.sleep(0.05)
 
     async def _send(self, reports: list[dict[str, Any]], wait_ms: int) -> None:
-        """Sends reports, in several requests if they are large. One that is too large for any has failed."""
-        group: list[dict[str, Any]] = []
+        """Sends reports, in several requests if they are large. A value that is too large for any is uploaded first."""
+        group: list[_Written] = []
         bytes_in_group = 0
         for report in reports:
-            size = len(json.dumps(report))
+            written = _Written(report)
+            size = len(written.text)
             if size > REPORT_BYTES_MAX:
-                self._fail(report, f"it has {size} bytes as JSON, and may have {REPORT_BYTES_MAX}")
+                self._too_large(report, size)
                 continue
             if group and bytes_in_group + size > REPORT_BYTES_MAX:
                 await self._send_group(group, 0)
                 group, bytes_in_group = [], 0
-            group.append(report)
+            group.append(written)
             bytes_in_group += size
         if group:
             await self._send_group(group, wait_ms)
 
-    async def _send_group(self, reports: list[dict[str, Any]], wait_ms: int) -> None:
-        body = {"worker": self.worker, "wait_ms": wait_ms, "reports": reports}
+    async def _send_group(self, reports: list[_Written], wait_ms: int) -> None:
+        head = json.dumps({"worker": self.worker, "wait_ms": wait_ms})[:-1]
+        body = f'{head}, "reports": [{", ".join(report.text for report in reports)}]}}'
+        ending = [attempt for one in reports if "end" in one.report and (attempt := self._attempts.get(one.report["attempt"]))]
+        for attempt in ending:
+            attempt.ends_under_way += 1
         try:
             news = await self._ask("POST", f"/v1/toolboxes/{self.name}/reports", body)
         except Problem as problem:
             await self._refused(reports, problem)
             return
+        finally:
+            for attempt in ending:
+                attempt.ends_under_way -= 1
         for one in cast("list[dict[str, Any]]", news["attempts"]):
             attempt = self._attempts.get(one["attempt"])
             if attempt is not None:
                 attempt.hear(one)
 
-    async def _refused(self, reports: list[dict[str, Any]], problem: Problem) -> None:
+    async def _refused(self, reports: list[_Written], problem: Problem) -> None:
         """The server does not take a request. Of several reports one may be at fault; the attempt of that one must not hang."""
         log.error("a report is refused: %s", problem)
         if problem.status not in CONTENT_STATUSES:
@@ -234,7 +270,15 @@ class Toolbox:
             for report in reports:
                 await self._send_group([report], 0)
             return
-        self._fail(reports[0], str(problem))
+        self._fail(reports[0].report, str(problem))
+
+    def _too_large(self, report: dict[str, Any], size: int) -> None:
+        attempt, end = self._attempts.get(report["attempt"]), report.get("end")
+        if attempt is not None and end is not None and end["type"] == "value" and "artifact" not in end:
+            attempt.is_uploading = True
+            self._spawn(self._upload(attempt, end))
+        else:
+            self._fail(report, f"it has {size} bytes as JSON, and may have {REPORT_BYTES_MAX}")
 
     def _fail(self, report: dict[str, Any], why: str) -> None:
         attempt = self._attempts.get(report["attempt"])
@@ -255,12 +299,16 @@ class Toolbox:
         """Something is to be sent."""
         self._dirty.set()
 
-    async def _ask(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | str | None, media_type: str = "application/json"
+    ) -> dict[str, Any]:
         """Sends a request until it is answered: everything in it may be sent again."""
         delay = 0.02
+        content = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
+        headers = {} if content is None else {"Content-Type": media_type}
         while True:
             try:
-                response = await self._http.request(method, path, json=body)
+                response = await self._http.request(method, path, content=content, headers=headers)
                 if response.status_code not in (429, 502, 503, 504):
                     break
                 wait = float(response.headers.get("Retry-After", delay))
@@ -271,7 +319,15 @@ class Toolbox:
             delay = min(delay * 2, RETRY_S_MAX)
         if response.is_error:
             raise problem_of(response)
-        return cast("dict[str, Any]", response.json())
+        return cast("dict[str, Any]", json.loads(response.content))
+
+
+class _Written:
+    """A report, and its text."""
+
+    def __init__(self, report: dict[str, Any]) -> None:
+        self.report = report
+        self.text = json.dumps(report)
 
 
 class _Attempt:
@@ -286,6 +342,8 @@ class _Attempt:
         self.stop_cause: str | None = None
         self.end: dict[str, Any] | None = None
         self._end_sent = False
+        self.ends_under_way = 0
+        self.is_uploading = False
         self._number = 0
         self._open: dict[int, tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = {}
         self._unsent: list[int] = []
@@ -346,6 +404,16 @@ class _Attempt:
     def _operations(self, numbers: list[int]) -> list[dict[str, Any]]:
         return [{"n": number, "do": self._open[number][0]} for number in numbers if number in self._open]
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether its end is under way."""
+        return self.ends_under_way > 0 or self.is_uploading
+
+    def ends(self, end: dict[str, Any]) -> None:
+        """It ends so, unless it is over."""
+        self.end, self._end_sent = end, False
+        self.toolbox.wake()
+
     def hear(self, news: dict[str, Any]) -> None:
         """Takes the news of the server."""
         for one in cast("list[dict[str, Any]]", news["answers"]):
@@ -366,8 +434,7 @@ class _Attempt:
                 open_one[1].set_result({"type": "refused", "code": "misused", "message": why})
         if report.get("end") is not None and report["end"] is self.end:
             failure = {"message": f"The result was not taken: {why}", "internal": True}
-            self.end, self._end_sent = {"type": "failure", "failure": failure}, False
-            self.toolbox.wake()
+            self.ends({"type": "failure", "failure": failure})
 
     def _cancel(self, cause: str) -> None:
         self.stop_cause = cause

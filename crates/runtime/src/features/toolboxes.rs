@@ -26,11 +26,12 @@ use crate::tools::registry::RegisterError;
 use crate::tools::request::check_session_name;
 use crate::tools::tool::Tool;
 use crate::tools::toolbox::ToolboxLink;
-use desk::{Desk, OpenToolbox, ShownToolbox};
+use desk::{Desk, LookTimes, OpenToolbox, ShownToolbox};
 use kept::{KeptToolbox, StoredToolbox};
 use schemars::JsonSchema;
 use seat::Seat;
 use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -111,6 +112,12 @@ pub enum ToolboxError {
     /// A tool of it is refused.
     #[error(transparent)]
     Refused(#[from] RegisterError),
+    /// The attempt has ended, or another process has it.
+    #[error("the attempt is over: it has ended, was lost, or another process has it; drop it")]
+    AttemptOver,
+    /// The attempt is the current one by the record, and its session is not driven here yet.
+    #[error("nobody drives the session of the attempt yet; try again")]
+    Unheard,
     /// There are too many.
     #[error("there are {max} toolboxes already; remove one that is not used")]
     TooMany {
@@ -219,10 +226,13 @@ impl Toolboxes {
         let max = rt.limits.toolbox_take_max;
         let asks = TakeRequest { max: asks.max.min(u32::try_from(max).unwrap_or(u32::MAX)), ..asks };
         let (worker, silence_us) = (Arc::from(asks.worker.as_str()), silence_us(rt));
+        let alone_us = rt.limits.suspect_alone_ms.saturating_mul(1_000);
         let due_us = self.due_us(asks.wait);
         loop {
+            let arrived = desk.arrived(name)?;
+            let arrived = arrived.notified();
             let now_us = rt.clock.elapsed_us();
-            let look = desk.look(name, &asks, &worker, now_us, silence_us)?;
+            let look = desk.look(name, &asks, &worker, LookTimes { now_us, silence_us, alone_us })?;
             if let Some(running_max) = look.slots {
                 rt.turns.set_group(rt, &manifest::group(name), Cap { running_max, rate: None });
             }
@@ -234,7 +244,7 @@ impl Toolboxes {
                 return Ok(look.taken.iter().filter_map(|seat| seat.offered()).collect());
             }
             tokio::select! {
-                () = look.arrived.notified() => {}
+                () = arrived => {}
                 () = rt.wheel.until(due_us) => {}
             }
         }
@@ -256,7 +266,10 @@ impl Toolboxes {
         desk.admits(name, principal)?;
         check_worker(worker)?;
         let (worker, now_us): (Arc<str>, _) = (worker.into(), rt.clock.elapsed_us());
-        desk.heard(name, &worker, now_us);
+        if desk.heard(name, &worker, now_us) {
+            // Its next request for work finds it there already, and would wake nobody.
+            rt.registry.box_is_back();
+        }
         let mut heard = Vec::with_capacity(reports.len());
         for report in reports {
             let hash: Arc<str> = token_hash(rt.store.secret(), &report.token).into();
@@ -282,28 +295,68 @@ impl Toolboxes {
         Ok(news)
     }
 
+    /// The arguments of an attempt, for the process that has it.
+    pub async fn arguments(
+        &self,
+        name: &str,
+        principal: &str,
+        token: &str,
+    ) -> Result<Arc<Value>, ToolboxError> {
+        Ok(self.current(name, principal, token).await?.args.clone())
+    }
+
+    /// The handle of an attempt's call, for the process that has it: it may [upload](Runtime::upload) artifacts for that.
+    pub async fn call_of(&self, name: &str, principal: &str, token: &str) -> Result<String, ToolboxError> {
+        Ok(self.current(name, principal, token).await?.cx.handle().to_string())
+    }
+
+    /// The attempt of this token, if it runs. Whoever asks is alive.
+    async fn current(&self, name: &str, principal: &str, token: &str) -> Result<Arc<Seat>, ToolboxError> {
+        let rt = &self.0;
+        load(rt).await?;
+        let desk = desk(rt);
+        desk.admits(name, principal)?;
+        let hash: Arc<str> = token_hash(rt.store.secret(), token).into();
+        let now_us = rt.clock.elapsed_us();
+        let seat = desk.find(name, &hash).filter(|seat| !seat.is_silent(now_us, silence_us(rt)));
+        if let Some(seat) = seat.filter(|seat| !seat.is_over()) {
+            seat.heard(now_us);
+            return Ok(seat);
+        }
+        match self.is_current(token, &hash).await? {
+            true => Err(ToolboxError::Unheard),
+            false => Err(ToolboxError::AttemptOver),
+        }
+    }
+
     /// Waits until everything is durable that is so soon.
     async fn until_recorded(&self, desk: &Desk, heard: &[HeardReport]) -> Result<(), ToolboxError> {
         let rt = &self.0;
         let due_us = self.due_us(Duration::from_millis(rt.limits.toolbox_wait_ms_max));
+        let mut look_us = rt.clock.elapsed_us().saturating_add(RECORD_LOOK_US);
         loop {
             let news = desk.news.notified();
+            let now_us = rt.clock.elapsed_us();
+            // An end that leads to another attempt or a wait is found in the record. That is read once in a while only: it costs
+            // more than most ends, which are told of.
+            let looks = now_us >= look_us;
+            if looks {
+                look_us = now_us.saturating_add(RECORD_LOOK_US);
+            }
             let mut open = false;
             for report in heard {
                 let Some(seat) = &report.seat else { continue };
                 open |= seat.owes(&report.numbers);
-                // An end that leads to another attempt or a wait is found in the record.
                 open |= report.has_end
                     && !desk.has_ended(&report.hash)
-                    && (!seat.is_over() || self.is_current(report).await?);
+                    && (!seat.is_over() || !looks || self.is_current(&report.token, &report.hash).await?);
             }
-            let now_us = rt.clock.elapsed_us();
             if !open || now_us >= due_us {
                 return Ok(());
             }
             tokio::select! {
                 () = news => {}
-                () = rt.wheel.until(due_us.min(now_us.saturating_add(RECORD_LOOK_US))) => {}
+                () = rt.wheel.until(due_us.min(look_us)) => {}
             }
         }
     }
@@ -335,7 +388,8 @@ impl Toolboxes {
             let (stop, left) = (seat.stop(), Some(seat.cx.time_left()));
             return Ok(AttemptNews { token, standing, stop, left, answers });
         }
-        let standing = match self.is_current(report).await? {
+        let has_ended = report.has_end && desk(&self.0).has_ended(&report.hash);
+        let standing = match !has_ended && self.is_current(&report.token, &report.hash).await? {
             true => AttemptStanding::Unheard,
             false => AttemptStanding::Over,
         };
@@ -343,11 +397,10 @@ impl Toolboxes {
     }
 
     /// Whether the record says that this attempt runs.
-    async fn is_current(&self, report: &HeardReport) -> Result<bool, ToolboxError> {
-        let Some((call, _)) = report.token.split_once('.') else { return Ok(false) };
-        let current = |token: &str| token == &*report.hash;
+    async fn is_current(&self, token: &str, hash: &str) -> Result<bool, ToolboxError> {
+        let Some((call, _)) = token.split_once('.') else { return Ok(false) };
         match find_call(&*self.0.store, call).await {
-            Ok((_, _, call)) => Ok(call.handover().is_some_and(|handover| current(&handover.token))),
+            Ok((_, _, call)) => Ok(call.handover().is_some_and(|handover| &*handover.token == hash)),
             Err(crate::mailbox::ask::AskError::Session(error)) => Err(error.into()),
             Err(_) => Ok(false),
         }

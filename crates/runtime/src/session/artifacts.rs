@@ -108,6 +108,12 @@ impl Artifacts {
         bytes.ok_or(unknown)
     }
 
+    /// How many bytes an artifact of this session has.
+    pub(crate) async fn bytes(&self, artifact: Handle) -> Result<u64, ArtifactError> {
+        let bytes = self.or_lost(size_in(self.store(), self.lane.session(), artifact).await)?;
+        bytes.ok_or(ArtifactError::Unknown { artifact })
+    }
+
     /// The artifact of a handle, if it is this session's.
     async fn opened(&self, artifact: Handle) -> Result<ArtifactId, ArtifactError> {
         let unknown = ArtifactError::Unknown { artifact };

@@ -295,6 +295,11 @@ impl Cx {
         self.artifacts.read(artifact, offset, len).await
     }
 
+    /// How many bytes an artifact of the session has.
+    pub(crate) async fn artifact_bytes(&self, artifact: Handle) -> Result<u64, ArtifactError> {
+        self.artifacts.bytes(artifact).await
+    }
+
     /// The effective limits.
     pub fn limits(&self) -> &crate::api::limits::Limits {
         self.artifacts.limits()

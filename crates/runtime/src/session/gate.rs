@@ -72,7 +72,9 @@ impl Suspects {
 }
 
 fn is_suspect(held: &Held) -> bool {
-    held.call.is_suspect() && !windlass_core::mutant::breaks("suspects-together")
+    // One of a toolbox is alone in a process of that instead, which is what it may have killed.
+    let is_elsewhere = held.tool.as_ref().is_some_and(|tool| tool.link.is_some());
+    held.call.is_suspect() && !is_elsewhere && !windlass_core::mutant::breaks("suspects-together")
 }
 
 impl Gate {

@@ -25,6 +25,8 @@ pub(crate) struct AttemptSignal {
     told: Notify,
     /// Whether nothing of the attempt has begun, so that its start is taken back.
     taken_back: AtomicBool,
+    /// Whether the process that ran the attempt outside is gone, so that it is lost as with a dead owner.
+    lost: AtomicBool,
     /// The last sign of life of the tool, by the clock that never jumps.
     alive_us: AtomicU64,
     said: OrderedMutex<AttemptWords, { LockRank::AttemptWords as u8 }>,
@@ -68,6 +70,7 @@ impl AttemptSignal {
             cause: AtomicU8::new(0),
             told: Notify::new(),
             taken_back: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
             alive_us: AtomicU64::new(began.at_us),
             said: OrderedMutex::default(),
             may_detach: false,
@@ -95,6 +98,7 @@ impl AttemptSignal {
     fn clear(&mut self, began: Began, may_detach: bool) {
         *self.cause.get_mut() = 0;
         *self.taken_back.get_mut() = false;
+        *self.lost.get_mut() = false;
         *self.alive_us.get_mut() = began.at_us;
         *self.said.get_mut() = AttemptWords::default();
         (self.began, self.may_detach) = (began, may_detach);
@@ -133,6 +137,16 @@ impl AttemptSignal {
     /// Whether its start is taken back.
     pub(crate) fn is_taken_back(&self) -> bool {
         self.taken_back.load(Ordering::SeqCst)
+    }
+
+    /// The process that ran the attempt outside is gone.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the process that ran it outside is gone.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
     }
 
     /// Why it must stop, if it must.

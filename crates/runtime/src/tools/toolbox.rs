@@ -58,4 +58,6 @@ pub(crate) struct HandedAttempt {
     pub(crate) token: Option<Arc<str>>,
     /// The hash of the token, as it is recorded.
     pub(crate) hash: Arc<str>,
+    /// Whether its call is suspected of killing the processes that run it.
+    pub(crate) is_suspect: bool,
 }

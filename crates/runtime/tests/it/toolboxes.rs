@@ -1,6 +1,7 @@
 //! Toolboxes: attempts that processes run, through restarts, silence, stops and waits.
 
 mod covered;
+mod silence;
 
 use crate::rig::{batch, call, memory, n, run, states, waits_for};
 use serde_json::{Value, json};
@@ -8,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use windlass::error::ToolboxError;
+use windlass::outcome::KeptBytes;
 use windlass::secrets::{SecretKey, SecretKeySource};
+use windlass::sessions::UploadFor;
 use windlass::store::Store;
 use windlass::store::memory::MemoryStore;
 use windlass::toolboxes::{
@@ -156,18 +159,6 @@ impl World {
         next.runtime.resume().await.unwrap();
         next
     }
-
-    /// Lets time pass in little pieces until the call has ended.
-    async fn until_ended(&self, submitted: Submitted) -> BatchAnswer {
-        let mut ended = std::pin::pin!(settled(submitted));
-        loop {
-            tokio::select! {
-                biased;
-                answer = ended.as_mut() => return answer,
-                () = tokio::task::yield_now() => self.clock.advance(Duration::from_millis(10)),
-            }
-        }
-    }
 }
 
 /// An owner of the data, on threads of its own.
@@ -192,7 +183,7 @@ async fn a_call_runs_in_a_process_of_the_toolbox() {
     assert!(process.ask(1, Duration::ZERO).await.unwrap().is_empty());
     let submitted = submit(&runtime, "greet").await;
     let attempt = process.take().await;
-    assert_eq!((attempt.tool.as_str(), &attempt.args, attempt.number.0), ("greet", &n(1), 1));
+    assert_eq!((attempt.tool.as_str(), &*attempt.args, attempt.number.0), ("greet", &n(1), 1));
     assert!(!attempt.idempotency_key.is_empty());
     let news = process.returns(&attempt, json!("hello")).await;
     assert_eq!(news.standing, AttemptStanding::Over);
@@ -251,44 +242,6 @@ async fn an_attempt_that_no_process_took_is_taken_back() {
 }
 
 #[tokio::test]
-async fn the_class_decides_when_a_process_falls_silent_and_its_late_end_is_refused() {
-    for (class, ends) in [
-        (EffectClass::Read, "c succeeded"),
-        (EffectClass::Keyed, "c succeeded"),
-        (EffectClass::Stepped, "c succeeded"),
-        (EffectClass::Once, "c unknown"),
-    ] {
-        let world = World::new();
-        let owner = world.owner();
-        let runtime = owner.runtime.clone();
-        let process = Process::new(&runtime, vec![tool("greet", class)]).await;
-        process.ask(1, Duration::ZERO).await.unwrap();
-        let submitted = submit(&runtime, "greet").await;
-        let frozen = process.take().await;
-        world.clock.advance(SILENCE);
-        let second = match class {
-            EffectClass::Once => None,
-            EffectClass::Read | EffectClass::Keyed | EffectClass::Stepped => {
-                // The retry has a delay, and the process must be heard of again.
-                waits_for(&runtime, "retry").await;
-                world.clock.advance(Duration::from_secs(1));
-                let taken = process.take().await;
-                assert_eq!((taken.number.0, &taken.idempotency_key), (2, &frozen.idempotency_key));
-                Some(taken)
-            }
-        };
-        while process.returns(&frozen, json!("late")).await.standing != AttemptStanding::Over {}
-        if let Some(second) = second {
-            process.returns(&second, json!("again")).await;
-        }
-        let answer = settled(submitted).await;
-        owner.dies().await;
-        assert_eq!(states(&answer), ends, "{class}");
-        assert!(!answer.calls[0].model_text().contains("late"), "{class}");
-    }
-}
-
-#[tokio::test]
 async fn an_attempt_goes_on_when_its_session_has_another_owner() {
     for class in [EffectClass::Read, EffectClass::Keyed, EffectClass::Stepped, EffectClass::Once] {
         let world = World::new();
@@ -319,39 +272,6 @@ async fn an_attempt_goes_on_when_its_session_has_another_owner() {
 }
 
 #[tokio::test]
-async fn when_owner_and_process_died_the_class_decides() {
-    for (class, ends) in [(EffectClass::Once, "c unknown"), (EffectClass::Keyed, "c succeeded")] {
-        let world = World::new();
-        let owner = world.owner();
-        let runtime = owner.runtime.clone();
-        let process = Process::new(&runtime, vec![tool("greet", class)]).await;
-        process.ask(1, Duration::ZERO).await.unwrap();
-        drop(submit(&runtime, "greet").await);
-        let lost = process.take().await;
-        let manifest = process.manifest.clone();
-        drop((process, runtime));
-        let owner = world.next(owner).await;
-        let next = owner.runtime.clone();
-        world.clock.advance(SILENCE);
-        let process = Process { runtime: next.clone(), manifest };
-        let rejoined = next.submit("s", batch("k", vec![call("c", "greet", n(1))])).await.unwrap();
-        if class == EffectClass::Keyed {
-            let second = loop {
-                world.clock.advance(Duration::from_millis(100));
-                if let Some(taken) = process.ask(1, Duration::ZERO).await.unwrap().pop() {
-                    break taken;
-                }
-                tokio::task::yield_now().await;
-            };
-            process.returns(&second, json!(1)).await;
-        }
-        assert_eq!(states(&world.until_ended(rejoined).await), ends, "{class}");
-        assert_eq!(process.beat(&lost).await.standing, AttemptStanding::Over, "{class}");
-        owner.dies().await;
-    }
-}
-
-#[tokio::test]
 async fn a_cancel_reaches_the_process_with_its_next_report() {
     let runtime = memory();
     let process = Process::new(&runtime, vec![tool("greet", EffectClass::Keyed)]).await;
@@ -368,6 +288,70 @@ async fn a_cancel_reaches_the_process_with_its_next_report() {
     process.end(&attempt, ToolboxEnd::Stopped { did_not_happen: true }).await;
     let answer = settled(submitted).await;
     assert_eq!(crate::rig::end(&answer), "c cancelled{none}, 1 attempts");
+}
+
+#[tokio::test]
+async fn a_deadline_reaches_the_process_with_its_next_report() {
+    let world = World::new();
+    let owner = world.owner();
+    let runtime = owner.runtime.clone();
+    let deadlines = ManifestDeadlines { attempt_ms: Some(5_000), ..ManifestDeadlines::default() };
+    let tools = vec![ToolManifest { deadlines, ..tool("greet", EffectClass::Once) }];
+    let process = Process::new(&runtime, tools).await;
+    process.ask(1, Duration::ZERO).await.unwrap();
+    let submitted = submit(&runtime, "greet").await;
+    let attempt = process.take().await;
+    assert_eq!(process.beat(&attempt).await.stop, None);
+    world.clock.advance(Duration::from_secs(5));
+    let news = process.report(of(&attempt), Duration::from_secs(5)).await;
+    assert_eq!(news.stop, Some(windlass::toolboxes::Cause::Attempt));
+    process.end(&attempt, ToolboxEnd::Stopped { did_not_happen: true }).await;
+    assert_eq!(states(&settled(submitted).await), "c failed/timeout");
+    drop((process, runtime));
+    owner.dies().await;
+}
+
+#[tokio::test]
+async fn a_large_result_is_an_artifact_that_the_process_uploads() {
+    let runtime = memory();
+    let process = Process::new(&runtime, vec![tool("dump", EffectClass::Keyed)]).await;
+    process.ask(1, Duration::ZERO).await.unwrap();
+    let submitted = submit(&runtime, "dump").await;
+    let attempt = process.take().await;
+    let toolboxes = runtime.toolboxes();
+    // Only with the token of the attempt, and only at its toolbox.
+    assert_eq!(*toolboxes.arguments("crm", ANN, &attempt.token).await.unwrap(), n(1));
+    for (principal, token) in [("bob", attempt.token.as_str()), (ANN, "forged")] {
+        let refused = toolboxes.arguments("crm", principal, token).await;
+        assert!(matches!(refused, Err(ToolboxError::NotFound { .. } | ToolboxError::AttemptOver)));
+    }
+    let call = toolboxes.call_of("crm", ANN, &attempt.token).await.unwrap();
+    let text = "row\n".repeat(100_000);
+    let uploaded = runtime.upload(UploadFor::Call(&call), text.as_bytes(), "text/plain").await.unwrap().kept;
+    // The runtime looks up how long it is.
+    let kept = Some(KeptBytes { bytes: 0, ..uploaded });
+    let end = ToolboxEnd::Value(Box::new(Output { kept, ..Output::default() }));
+    assert_eq!(process.end(&attempt, end).await.standing, AttemptStanding::Over);
+    let answer = settled(submitted).await;
+    assert_eq!(states(&answer), "c succeeded");
+    let told = answer.calls[0].model_text();
+    assert!(told.contains("row") && told.contains(&uploaded.artifact.to_string()), "{told}");
+    assert!(matches!(toolboxes.call_of("crm", ANN, &attempt.token).await, Err(ToolboxError::AttemptOver)));
+}
+
+#[tokio::test]
+async fn a_result_names_no_artifact_of_another_session() {
+    let runtime = memory();
+    let process = Process::new(&runtime, vec![tool("dump", EffectClass::Keyed)]).await;
+    process.ask(1, Duration::ZERO).await.unwrap();
+    let foreign = runtime.upload(UploadFor::Session("theirs"), b"secret plans", "text/plain").await.unwrap();
+    let submitted = submit(&runtime, "dump").await;
+    let attempt = process.take().await;
+    let end = ToolboxEnd::Value(Box::new(Output { kept: Some(foreign.kept), ..Output::default() }));
+    process.end(&attempt, end).await;
+    let answer = settled(submitted).await;
+    assert!(states(&answer).starts_with("c failed"), "{}", states(&answer));
+    assert!(!answer.calls[0].model_text().contains("plans"));
 }
 
 #[tokio::test]
@@ -417,17 +401,13 @@ async fn a_stepped_call_that_only_waits_leaves_its_process() {
     process.does(&attempt, 2, step_end("a", json!(7))).await;
     let night = || ToolboxOperation::Sleep { name: "night".into(), length: Duration::from_secs(8) };
     assert_eq!(process.does(&attempt, 3, night()).await, None, "the body is dropped");
-    // In steps, since a process that says nothing for long is silent; and no further, since calls have deadlines.
-    let mut steps = 0..18;
-    let taken = loop {
-        if steps.next().is_some() {
-            world.clock.advance(Duration::from_millis(500));
-        }
-        if let Some(taken) = process.ask(1, Duration::ZERO).await.unwrap().pop() {
-            break taken;
-        }
-        tokio::task::yield_now().await;
-    };
+    waits_for(&runtime, "sleep").await;
+    // In two pieces, since a process that says nothing for long is silent.
+    for _ in 0..2 {
+        assert!(process.ask(1, Duration::ZERO).await.unwrap().is_empty());
+        world.clock.advance(Duration::from_secs(4));
+    }
+    let taken = process.take().await;
     assert_ne!(taken.token, attempt.token);
     let steps: Vec<_> = taken.steps.iter().map(|step| (step.name.as_str(), &step.value)).collect();
     assert_eq!(steps, [("a", &json!(7))]);

@@ -88,13 +88,13 @@ pub async fn upload_for_key(
 }
 
 /// The belonging of an upload, by name.
-enum UploadTarget {
+pub(super) enum UploadTarget {
     Session(String),
     Call(String),
     Key(String),
 }
 
-async fn store(api: &Api, to: UploadTarget, headers: &HeaderMap, body: Bytes) -> HandlerResult {
+pub(super) async fn store(api: &Api, to: UploadTarget, headers: &HeaderMap, body: Bytes) -> HandlerResult {
     let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media_type = media_type.unwrap_or("application/octet-stream").to_string();
     let runtime = api.runtime().clone();

@@ -1,9 +1,10 @@
 //! Toolboxes: their manifests, the attempts that their processes take, and what those report.
 
+use super::artifacts::UploadTarget;
 use super::{HandlerResult, json};
 use crate::access::{Caller, TokenScope};
 use crate::api::Api;
-use crate::extract::{Body, PathParams, QueryParams};
+use crate::extract::{Body, PathParams, QueryParams, Raw};
 use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view;
@@ -13,6 +14,7 @@ use crate::wire::toolboxes::{
 };
 use crate::wire::{Deleted, Paging};
 use axum::extract::State;
+use hyper::HeaderMap;
 use std::time::Duration;
 use windlass::error::ToolboxError;
 use windlass::toolboxes::Toolboxes;
@@ -87,7 +89,8 @@ pub async fn take(
         () = api.drains() => Vec::new(),
     };
     let now = api.runtime().clock().now();
-    let attempts = taken.into_iter().map(|taken| AttemptView::of(taken, now)).collect();
+    let args_bytes_max = api.runtime().limits().toolbox_args_bytes_max;
+    let attempts = taken.into_iter().map(|taken| AttemptView::of(taken, now, args_bytes_max)).collect();
     json(&TakenView { attempts })
 }
 
@@ -108,6 +111,31 @@ pub async fn report(
     let wait = Duration::from_millis(if api.is_draining() { 0 } else { wait_ms });
     let news = toolboxes.report(&name, &principal, &worker, reports, wait).await?;
     json(&NewsView { attempts: news.into_iter().map(AttemptNewsView::of).collect() })
+}
+
+/// The arguments of an attempt that are too large to come with it.
+pub async fn arguments(
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams((name, attempt)): PathParams<(String, String)>,
+) -> HandlerResult {
+    let toolboxes = api.runtime().toolboxes();
+    let principal = principal(&toolboxes, &caller, &name).await?;
+    json(&*toolboxes.arguments(&name, &principal, &attempt).await?)
+}
+
+/// Stores the body as an artifact, for the end of an attempt.
+pub async fn upload(
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams((name, attempt)): PathParams<(String, String)>,
+    headers: HeaderMap,
+    Raw(body): Raw,
+) -> HandlerResult {
+    let toolboxes = api.runtime().toolboxes();
+    let principal = principal(&toolboxes, &caller, &name).await?;
+    let call = toolboxes.call_of(&name, &principal, &attempt).await?;
+    super::artifacts::store(&api, UploadTarget::Call(call), &headers, body).await
 }
 
 /// The principal in whose name a caller uses a toolbox: an admin uses that of another as its owner.

@@ -67,7 +67,7 @@ impl PartBody {
     }
 }
 
-fn kept(artifact: &str) -> Result<KeptBytes, String> {
+pub(super) fn kept(artifact: &str) -> Result<KeptBytes, String> {
     let artifact = Handle::parse(artifact).ok_or_else(|| format!("{artifact:?} is no id of an artifact"))?;
     Ok(KeptBytes { artifact, bytes: 0 })
 }

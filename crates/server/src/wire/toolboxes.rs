@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 use windlass::error::{FailureClass, Retry};
-use windlass::outcome::Part;
 use windlass::time::wall_time;
 use windlass::tool::{Progress, Stream};
 use windlass::toolboxes::{
@@ -69,8 +68,12 @@ pub struct AttemptView {
     pub id: String,
     /// The name of the tool.
     pub tool: String,
-    /// The arguments.
-    pub args: Value,
+    /// The arguments; absent if they are larger than `toolbox_args_bytes_max`: then `GET …/attempts/{attempt}/arguments` answers with them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub args: Option<Value>,
+    /// The bytes of arguments that are absent here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub args_bytes: Option<u64>,
     /// The session.
     pub session: String,
     /// The principal of the session.
@@ -105,8 +108,10 @@ pub struct StepView {
 }
 
 impl AttemptView {
-    /// The attempt, at this time.
-    pub fn of(taken: TakenAttempt, now: Timestamp) -> AttemptView {
+    /// The attempt, at this time, with its arguments if they have at most so many bytes.
+    pub fn of(taken: TakenAttempt, now: Timestamp, args_bytes_max: u64) -> AttemptView {
+        let args_bytes = serde_json::to_string(&*taken.args).map_or(0, |text| text.len() as u64);
+        let is_large = args_bytes > args_bytes_max;
         let left_us = i64::try_from(taken.left.as_micros()).unwrap_or(i64::MAX);
         let step = |step: windlass::toolboxes::StepRecord| StepView {
             name: step.name,
@@ -118,7 +123,8 @@ impl AttemptView {
             call: taken.call,
             id: taken.id,
             tool: taken.tool,
-            args: taken.args,
+            args: (!is_large).then(|| Value::clone(&taken.args)),
+            args_bytes: is_large.then_some(args_bytes),
             session: taken.session,
             principal: taken.principal,
             number: taken.number.0,
@@ -341,6 +347,9 @@ pub enum EndBody {
         /// The value.
         #[serde(default)]
         value: Value,
+        /// The id of the artifact with the text of the value, if that is too large to be sent: `value` is then ignored.
+        #[serde(default)]
+        artifact: Option<String>,
         /// Parts for the model behind the value, in order.
         #[serde(default)]
         parts: Vec<PartBody>,
@@ -372,14 +381,11 @@ pub enum EndBody {
 impl EndBody {
     fn read(self) -> Result<ToolboxEnd, Problem> {
         Ok(match self {
-            EndBody::Value { value, parts, control } => {
-                let parts = parts::read(parts)?;
-                if parts.iter().any(|part| matches!(part, Part::KeptImage { .. } | Part::File { .. })) {
-                    let told = "a part of an attempt's end carries its bytes in `data`, and no artifact";
-                    return Err(Problem::new(ProblemCode::BadBody, told));
-                }
-                let control = control.map(Box::new);
-                ToolboxEnd::Value(Box::new(Output { value, parts, control, ..Output::default() }))
+            EndBody::Value { value, artifact, parts, control } => {
+                let kept = artifact.map(|artifact| parts::kept(&artifact)).transpose();
+                let kept = kept.map_err(|what| Problem::new(ProblemCode::BadBody, what))?;
+                let (parts, control) = (parts::read(parts)?, control.map(Box::new));
+                ToolboxEnd::Value(Box::new(Output { value, kept, parts, control, ..Output::default() }))
             }
             EndBody::Failure { failure } => ToolboxEnd::Failed(Box::new(failure.read())),
             EndBody::Pending { name, deadline_ms } => {

@@ -144,6 +144,7 @@ impl Objects {
             "{webhook}" => self.webhook.clone(),
             "{grant}" => self.grant.clone(),
             "{toolbox}" => self.toolbox.clone(),
+            "{attempt}" => "none".to_string(),
             "{path}" => "notes.txt".to_string(),
             "{name}" => "say".to_string(),
             "{provider}" => "mail".to_string(),

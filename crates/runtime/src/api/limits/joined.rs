@@ -300,6 +300,8 @@ declare! {
     toolbox_manifest_bytes_max = 4_194_304;
     /// Attempts that a process takes at once.
     toolbox_take_max = 256;
+    /// Arguments that travel with an attempt, in bytes of their text; a process reads larger ones when it begins with the attempt.
+    toolbox_args_bytes_max = 65_536;
     /// Attempts that one request of a process reports about.
     toolbox_reports_max = 1_024;
     /// How long a process of a toolbox may be silent, in milliseconds: then it has lost its attempts, and their classes decide.

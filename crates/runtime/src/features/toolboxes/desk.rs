@@ -28,8 +28,16 @@ struct DeskState {
     boxes: BTreeMap<String, OpenToolbox>,
     /// The attempts, by the hashes of their tokens.
     seats: HashMap<Arc<str>, Arc<Seat>>,
-    /// The attempts whose ends were sent and are waited for: whether they are durable.
-    ending: HashMap<Arc<str>, bool>,
+    /// The attempts whose ends were sent and are waited for.
+    ending: HashMap<Arc<str>, AwaitedEnd>,
+}
+
+/// An end that reports wait for.
+#[derive(Default)]
+struct AwaitedEnd {
+    /// How many do: a process may send an end again before it is answered.
+    reports: u32,
+    is_durable: bool,
 }
 
 /// A toolbox in memory.
@@ -66,6 +74,17 @@ pub(super) struct ShownToolbox {
     pub(super) is_away: bool,
 }
 
+/// The times that decide about a look for work.
+#[derive(Clone, Copy)]
+pub(super) struct LookTimes {
+    /// Now, by the clock that never jumps.
+    pub(super) now_us: u64,
+    /// How long a process may be silent.
+    pub(super) silence_us: u64,
+    /// How long others stand back for a suspect.
+    pub(super) alone_us: u64,
+}
+
 /// The result of a look for work.
 pub(super) struct Look {
     pub(super) taken: Vec<Arc<Seat>>,
@@ -73,8 +92,6 @@ pub(super) struct Look {
     pub(super) slots: Option<Option<u32>>,
     /// Whether no process served the toolbox before.
     pub(super) is_back: bool,
-    /// Notified when there is something to take.
-    pub(super) arrived: Arc<Notify>,
 }
 
 impl OpenToolbox {
@@ -150,9 +167,16 @@ impl Desk {
             changed: toolbox.changed,
             workers: toolbox.workers.iter().map(worker).collect(),
             waiting: toolbox.queue.len() as u64,
-            running: of_box().filter(|seat| seat.worker().is_some()).count() as u64,
+            running: of_box().filter(|seat| seat.is_taken()).count() as u64,
             is_away: toolbox.link.is_away(now_us),
         })
+    }
+
+    /// Notified when there may be something to take: to be waited for from before the look on.
+    pub(super) fn arrived(&self, name: &str) -> Result<Arc<Notify>, ToolboxError> {
+        let state = self.state.lock();
+        let arrived = state.boxes.get(name).map(|toolbox| toolbox.arrived.clone());
+        arrived.ok_or_else(|| ToolboxError::NotFound { name: name.to_string() })
     }
 
     /// Gives attempts to a process, as many as it takes.
@@ -161,9 +185,9 @@ impl Desk {
         name: &str,
         asks: &TakeRequest,
         worker: &Arc<str>,
-        now_us: u64,
-        silence_us: u64,
+        times: LookTimes,
     ) -> Result<Look, ToolboxError> {
+        let LookTimes { now_us, silence_us, alone_us } = times;
         let mut state = self.state.lock();
         let DeskState { boxes, seats, .. } = &mut *state;
         let toolbox = boxes.get_mut(name).ok_or_else(|| ToolboxError::NotFound { name: name.to_string() })?;
@@ -172,9 +196,10 @@ impl Desk {
             return Err(ToolboxError::Changed { name: name.to_string(), manifest });
         }
         toolbox.forget_silent(now_us, silence_us);
-        let has = seats.values().filter(|seat| &*seat.toolbox == name);
-        let has = has.filter(|seat| seat.worker().as_ref() == Some(worker)).count() as u32;
-        let slots = asks.max.saturating_add(has);
+        let of_worker = |seat: &&Arc<Seat>| seat.worker().as_ref() == Some(worker);
+        let has = seats.values().filter(|seat| &*seat.toolbox == name).filter(of_worker);
+        let mut has: Vec<Arc<Seat>> = has.cloned().collect();
+        let slots = asks.max.saturating_add(has.len() as u32);
         match slots {
             0 => drop(toolbox.workers.remove(worker)),
             slots => drop(toolbox.workers.insert(worker.clone(), WorkerPresence { slots, heard_us: now_us })),
@@ -188,18 +213,20 @@ impl Desk {
         };
         let mut taken = Vec::new();
         while taken.len() < asks.max as usize {
-            let Some(seat) = toolbox.queue.pop_front() else { break };
+            let Some(place) = next_for(&toolbox.queue, &has, now_us, alone_us) else { break };
+            let Some(seat) = toolbox.queue.remove(place) else { break };
             if seat.take(worker, now_us) {
+                has.push(seat.clone());
                 taken.push(seat);
             }
         }
         let total: u32 = toolbox.workers.values().map(|worker| worker.slots).fold(0, u32::saturating_add);
         let changed = std::mem::replace(&mut toolbox.slots, total) != total;
         let slots = changed.then_some((total > 0).then_some(total));
-        Ok(Look { taken, slots, is_back, arrived: toolbox.arrived.clone() })
+        Ok(Look { taken, slots, is_back })
     }
 
-    /// A process of a toolbox was heard of.
+    /// A process of a toolbox was heard of. Returns whether none served the toolbox before.
     pub(super) fn heard(&self, name: &str, worker: &Arc<str>, now_us: u64) -> bool {
         let mut state = self.state.lock();
         let Some(toolbox) = state.boxes.get_mut(name) else { return false };
@@ -225,7 +252,7 @@ impl Desk {
         };
         drop(state);
         match arrived {
-            Some(arrived) => arrived.notify_one(),
+            Some(arrived) => arrived.notify_waiters(),
             None if seat.offer.is_some() => _ = seat.withdraw(),
             None => {}
         }
@@ -240,28 +267,48 @@ impl Desk {
 
     /// From now on it is noted when the end of this attempt is durable.
     pub(super) fn await_end(&self, hash: &Arc<str>) {
-        self.state.lock().ending.entry(hash.clone()).or_insert(false);
+        self.state.lock().ending.entry(hash.clone()).or_default().reports += 1;
     }
 
     /// Whether the end of this attempt is durable, as far as that was noted.
     pub(super) fn has_ended(&self, hash: &str) -> bool {
-        self.state.lock().ending.get(hash).copied().unwrap_or(false)
+        self.state.lock().ending.get(hash).is_some_and(|end| end.is_durable)
     }
 
     pub(super) fn forget_end(&self, hash: &str) {
-        self.state.lock().ending.remove(hash);
+        let mut state = self.state.lock();
+        let Some(end) = state.ending.get_mut(hash) else { return };
+        end.reports = end.reports.saturating_sub(1);
+        if end.reports == 0 {
+            state.ending.remove(hash);
+        }
     }
 
     /// The ends of these attempts are durable.
     pub(super) fn ended(&self, hashes: &[Arc<str>]) {
         let mut state = self.state.lock();
         for hash in hashes {
-            if let Some(ended) = state.ending.get_mut(hash) {
-                *ended = true;
+            if let Some(end) = state.ending.get_mut(hash) {
+                end.is_durable = true;
             }
         }
         drop(state);
         self.news.notify_waiters();
+    }
+}
+
+/// The place in the queue of the next attempt for a process that has these. A suspect runs alone in a process: while one waits, a
+/// process takes no other. The harm of a suspect is bounded: after `alone_us` it is an attempt like all others.
+fn next_for(queue: &VecDeque<Arc<Seat>>, has: &[Arc<Seat>], now_us: u64, alone_us: u64) -> Option<usize> {
+    let is_exclusive = |seat: &Arc<Seat>| seat.is_suspect && now_us < seat.since_us.saturating_add(alone_us);
+    if has.iter().any(is_exclusive) {
+        // The calls inside it are part of it.
+        return queue.iter().position(|seat| seat.cx.parent().is_some());
+    }
+    match queue.iter().position(is_exclusive) {
+        Some(place) if has.is_empty() => Some(place),
+        Some(_) => queue.iter().position(|seat| seat.cx.parent().is_some()),
+        None => (!queue.is_empty()).then_some(0),
     }
 }
 
@@ -283,6 +330,10 @@ impl Drop for SeatGuard {
         state.seats.remove(&self.seat.hash);
         if let Some(toolbox) = state.boxes.get_mut(&*self.seat.toolbox) {
             toolbox.queue.retain(|queued| !Arc::ptr_eq(queued, &self.seat));
+            if toolbox.queue.iter().any(|queued| queued.is_suspect) {
+                // Its process may be free for a suspect now.
+                toolbox.arrived.notify_waiters();
+            }
         }
         drop(state);
         self.desk.news.notify_waiters();

@@ -3,7 +3,8 @@
 use super::talk::{AttemptReport, OperationAnswer, TakenAttempt, ToolboxEnd, ToolboxOperation};
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::cx::Cx;
-use crate::tools::toolbox::ToolboxLink;
+use crate::tools::toolbox::{HandedAttempt, ToolboxLink};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,13 @@ pub(super) struct Seat {
     pub(super) toolbox: Arc<str>,
     /// The manifest that its tool has: only a process with the same may take it.
     pub(super) manifest: Digest,
+    /// Whether its call is suspected of killing the processes that run it: then it runs alone in one.
+    pub(super) is_suspect: bool,
+    /// When it began here, by the clock that never jumps.
+    pub(super) since_us: u64,
     pub(super) cx: Cx,
+    /// The arguments, which a process may read for itself.
+    pub(super) args: Arc<Value>,
     /// The attempt as a process takes it; none if it was taken under an earlier owner.
     pub(super) offer: Option<TakenAttempt>,
     page: OrderedMutex<SeatPage, { LockRank::SeatPage as u8 }>,
@@ -49,6 +56,13 @@ struct AskedOperation {
     answer: Option<OperationAnswer>,
 }
 
+/// The work of an attempt.
+pub(super) struct SeatContent {
+    pub(super) args: Arc<Value>,
+    /// The attempt as a process takes it; none if it was taken under an earlier owner.
+    pub(super) offer: Option<TakenAttempt>,
+}
+
 /// A message of the process to the tool.
 pub(super) enum SeatMessage {
     Operation(u64, ToolboxOperation),
@@ -58,16 +72,31 @@ pub(super) enum SeatMessage {
 impl Seat {
     pub(super) fn new(
         link: &ToolboxLink,
-        handed: Arc<str>,
+        handed: &HandedAttempt,
         cx: Cx,
-        offer: Option<TakenAttempt>,
+        content: SeatContent,
         news: &Arc<Notify>,
     ) -> (Arc<Seat>, mpsc::UnboundedReceiver<SeatMessage>) {
         let (messages, heard) = mpsc::unbounded_channel();
         let (page, changed) = (OrderedMutex::default(), Notify::new());
-        let heard_us = AtomicU64::new(cx.clock().elapsed_us());
-        let (hash, news, toolbox, manifest) = (handed, news.clone(), link.toolbox.clone(), link.manifest);
-        let seat = Seat { hash, toolbox, manifest, cx, offer, page, messages, heard_us, news, changed };
+        let since_us = cx.clock().elapsed_us();
+        let HandedAttempt { hash, is_suspect, .. } = handed.clone();
+        let SeatContent { args, offer } = content;
+        let seat = Seat {
+            hash,
+            toolbox: link.toolbox.clone(),
+            manifest: link.manifest,
+            is_suspect,
+            since_us,
+            cx,
+            args,
+            offer,
+            page,
+            messages,
+            heard_us: AtomicU64::new(since_us),
+            news: news.clone(),
+            changed,
+        };
         (Arc::new(seat), heard)
     }
 
@@ -103,6 +132,11 @@ impl Seat {
     /// The process that has it, if one has.
     pub(super) fn worker(&self) -> Option<Arc<str>> {
         self.page.lock().worker.clone()
+    }
+
+    /// Whether a process has it, maybe since an earlier owner.
+    pub(super) fn is_taken(&self) -> bool {
+        self.offer.is_none() || self.worker().is_some()
     }
 
     pub(super) fn is_withdrawn(&self) -> bool {

@@ -4,6 +4,7 @@ use crate::api::output::{Output, ToolError};
 use crate::api::progress::Progress;
 use crate::session::log::Stream;
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::call::Cause;
 use windlass_core::ids::AttemptNo;
@@ -33,7 +34,7 @@ pub struct TakenAttempt {
     /// The name of the tool.
     pub tool: String,
     /// The arguments.
-    pub args: Value,
+    pub args: Arc<Value>,
     /// The session.
     pub session: String,
     /// The principal of the session, if it has one.

@@ -1,7 +1,7 @@
 //! The tool of a toolbox: hands its attempt to a process, records what that does, and returns what it says.
 
 use super::desk::Desk;
-use super::seat::{Seat, SeatMessage};
+use super::seat::{Seat, SeatContent, SeatMessage};
 use super::talk::{
     OperationAnswer, OperationRefusal, StepRecord, TakenAttempt, ToolboxEnd, ToolboxOperation,
 };
@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
+use windlass_core::outcome::Part;
 use windlass_core::tool::ToolSpec;
 
 /// A tool that processes of a toolbox run.
@@ -54,8 +55,10 @@ impl ToolboxTool {
             return Err(ToolError::internal("the attempt has no token: there is no randomness"));
         };
         let continued = handed.token.is_none();
-        let offer = handed.token.as_ref().map(|token| self.offer(token, args, cx));
-        let (seat, messages) = Seat::new(&self.link, handed.hash, cx.clone(), offer, &self.desk.news);
+        let args = Arc::new(args);
+        let offer = handed.token.as_ref().map(|token| self.offer(token, &args, cx));
+        let given = SeatContent { args, offer };
+        let (seat, messages) = Seat::new(&self.link, &handed, cx.clone(), given, &self.desk.news);
         let _seated = self.desk.seat(&seat);
         if !continued {
             self.taken(&seat, cx).await?;
@@ -65,13 +68,13 @@ impl ToolboxTool {
         body.run(messages).await
     }
 
-    fn offer(&self, token: &str, args: Value, cx: &Cx) -> TakenAttempt {
+    fn offer(&self, token: &str, args: &Arc<Value>, cx: &Cx) -> TakenAttempt {
         TakenAttempt {
             token: token.to_string(),
             call: cx.handle().to_string(),
             id: cx.id().to_string(),
             tool: self.spec.name.clone(),
-            args,
+            args: args.clone(),
             session: cx.session().to_string(),
             principal: cx.principal().map(|principal| principal.to_string()),
             number: cx.attempt(),
@@ -172,8 +175,8 @@ impl<'a> RemoteBody<'a> {
     /// Its process fell silent: then its class decides, as after a crash.
     fn silent(&self) -> ToolError {
         let toolbox = &self.seat.toolbox;
+        self.cx.signal.lose();
         ToolError::aborted(format!("The process of the toolbox {toolbox:?} that ran it fell silent."))
-            .safe_to_retry()
     }
 
     fn begin(&mut self, number: u64, operation: ToolboxOperation) {
@@ -233,7 +236,7 @@ impl<'a> RemoteBody<'a> {
 /// The end of an attempt as its tool returns it.
 async fn ended(cx: &Cx, end: ToolboxEnd) -> Result<Output, ToolError> {
     match end {
-        ToolboxEnd::Value(output) => Ok(*output),
+        ToolboxEnd::Value(output) => with_sizes(cx, *output).await,
         ToolboxEnd::Failed(error) => Err(*error),
         ToolboxEnd::Stopped { did_not_happen: true } => Err(ToolError::stopped().did_not_happen()),
         ToolboxEnd::Stopped { did_not_happen: false } => Err(ToolError::stopped()),
@@ -245,6 +248,20 @@ async fn ended(cx: &Cx, end: ToolboxEnd) -> Result<Output, ToolError> {
             })
         }
     }
+}
+
+/// The output with the sizes of the artifacts that the process has uploaded for it. One that names artifacts of other sessions,
+/// or none at all, fails.
+async fn with_sizes(cx: &Cx, mut output: Output) -> Result<Output, ToolError> {
+    let Output { kept, parts, .. } = &mut output;
+    let named = parts.iter_mut().filter_map(|part| match part {
+        Part::File { kept, .. } | Part::KeptImage { kept, .. } => Some(kept),
+        Part::Text(_) | Part::Json(_) | Part::Image { .. } => None,
+    });
+    for kept in kept.iter_mut().chain(named) {
+        kept.bytes = cx.artifact_bytes(kept.artifact).await?;
+    }
+    Ok(output)
 }
 
 /// A step that the process is about to run.

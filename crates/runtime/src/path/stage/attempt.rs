@@ -173,6 +173,10 @@ pub(crate) async fn run(
     if signal.is_taken_back() {
         return handing::take_back(held, attempt);
     }
+    // An attempt that was told to stop before has been stopped, whoever ran it.
+    if signal.is_lost() && matches!(fact, Fact::Aborted(_)) {
+        return handing::lose(held, attempt);
+    }
     held.spare.signal = Some(signal);
     // Who asked for the stop stands before it in the story.
     held.hear()?;

@@ -10,7 +10,7 @@ use crate::session::turns::{Turn, Turns};
 use crate::tools::registry::{Registered, ToolLookup};
 use crate::tools::toolbox::{HandedAttempt, ToolboxLink};
 use std::sync::Arc;
-use windlass_core::call::{Begins, Fact, Intent, Start, Withheld};
+use windlass_core::call::{Begins, Fact, Intent, LostAttempt, Start, Withheld};
 use windlass_core::handle::token_hash;
 use windlass_core::ids::AttemptNo;
 use windlass_core::operation::{Did, HANDED, Handover, Operation};
@@ -32,9 +32,10 @@ pub(super) fn note_start(
 
 /// Notes that an attempt is handed to a toolbox, under a token of its own. One that goes on keeps the token it has.
 fn hand(held: &mut Held, link: &ToolboxLink, start: Start) -> Result<Option<HandedAttempt>, Lost> {
+    let is_suspect = held.call.is_suspect();
     if start.begins == Begins::Continued {
         let hash = held.call.handover().map(|handover| handover.token.clone());
-        return Ok(hash.map(|hash| HandedAttempt { token: None, hash }));
+        return Ok(hash.map(|hash| HandedAttempt { token: None, hash, is_suspect }));
     }
     // Without randomness nothing can be handed over safely; the tool then says so.
     let Ok(random) = fresh_key() else { return Ok(None) };
@@ -45,7 +46,7 @@ fn hand(held: &mut Held, link: &ToolboxLink, start: Start) -> Result<Option<Hand
     let (attempt, toolbox) = (start.attempt, link.toolbox.clone());
     let did = Did::Handed(Handover { attempt, toolbox, token: hash.clone() });
     held.note(Fact::Operation(Box::new(Operation { name: HANDED.into(), did })))?;
-    Ok(Some(HandedAttempt { token: Some(token), hash }))
+    Ok(Some(HandedAttempt { token: Some(token), hash, is_suspect }))
 }
 
 /// Takes a start back that no process has taken: the call is judged anew, and waits for a process.
@@ -53,6 +54,12 @@ pub(super) fn take_back(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost>
     held.hear()?;
     held.permit = HeldPermit::unjudged();
     held.note(Fact::Withheld(Withheld { attempt }))
+}
+
+/// The process that had an attempt is gone: as after the death of an owner, the class decides, and it counts against the call.
+pub(super) fn lose(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
+    held.hear()?;
+    held.note(Fact::Lost(LostAttempt { attempt, blamed: true }))
 }
 
 /// Goes on with an attempt that a toolbox has. If its tool is no longer of that toolbox or is another one, the attempt is lost.
