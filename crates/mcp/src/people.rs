@@ -43,6 +43,19 @@ pub(crate) async fn forms(
     Ok(own.filter_map(|(_, waits)| form(visitor, waits)).collect())
 }
 
+impl PersonForm {
+    /// The form as a request of ours, in the older era, in which the answer to a call cannot ask.
+    pub(crate) fn request(&self, id: &str) -> Value {
+        let params = json!({"message": self.message, "requestedSchema": self.schema});
+        json!({"jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params})
+    }
+
+    /// Its name, by which its answer is taken.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+}
+
 /// The forms as requests of the protocol.
 pub(crate) fn requests(forms: &[PersonForm]) -> Map<String, Value> {
     let request = |form: &PersonForm| {

@@ -1,10 +1,10 @@
 //! A connection to a server: which era it speaks, which tools it has, and its answers.
 
 use super::definition::RawTools;
-use super::remote::RemoteServer;
+use super::remote::{RemotePlace, RemoteServer};
 use super::stdio::{ServerCommand, StdioServer};
-use super::wire::{LostRequest, SentRequest};
-use crate::peer::{Era, LEGACY, META_CAPABILITIES, META_VERSION, MODERN};
+use super::wire::{LostRequest, SentRequest, UNREADABLE};
+use crate::peer::{Era, LEGACY, META_CAPABILITIES, META_VERSION, MODERN, TASKS};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,6 +17,8 @@ use windlass_tools::declared::{McpPlace, McpServer};
 
 /// How long a server may take to say that it does not know the newer era: some say nothing.
 const PROBE_WAIT: Duration = Duration::from_secs(3);
+/// How long one request listens for changes.
+const LISTENS_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// Pages of a list of tools.
 const PAGES_MAX: usize = 100;
 
@@ -114,7 +116,8 @@ impl McpConnector<'_> {
             }
             McpPlace::Url { request, client } => {
                 let filled = request.fill(&json!({}), &secret).map_err(|error| error.to_string())?;
-                Ok(McpTransport::Remote(RemoteServer::new(client.clone(), filled.url, filled.headers)))
+                let place = RemotePlace { client: client.clone(), url: filled.url, headers: filled.headers };
+                Ok(McpTransport::Remote(RemoteServer::new(place, changed)))
             }
         }
     }
@@ -226,9 +229,19 @@ impl McpConnection {
         }
     }
 
-    /// Whether the server tells of changes by itself.
+    /// Whether the server tells of changes: on pipes it does, and in the modern era to whoever listens.
     pub(super) fn tells_changes(&self) -> bool {
-        matches!(self.transport, McpTransport::Stdio(_))
+        matches!((&self.transport, self.era), (McpTransport::Stdio(_), _) | (_, Era::Modern))
+    }
+
+    /// Listens for changes of the tools, as the modern era wants it; returns when the server does not tell of them any more.
+    pub(super) async fn listen(&self) {
+        if self.era == Era::Legacy {
+            return std::future::pending().await;
+        }
+        let wanted = object(json!({"notifications": {"toolsListChanged": true}}));
+        // A server that cannot tell says so, or ends the request.
+        let _ = self.request(SentRequest::new("subscriptions/listen", wanted), LISTENS_MAX).await;
     }
 
     /// Sends a request and waits for its result.
@@ -240,7 +253,7 @@ impl McpConnection {
         if self.era == Era::Modern {
             let meta = request.params.entry("_meta").or_insert_with(|| json!({}));
             meta[META_VERSION] = MODERN.into();
-            meta[META_CAPABILITIES] = json!({});
+            meta[META_CAPABILITIES] = json!({"elicitation": {"form": {}}, "extensions": {TASKS: {}}});
             meta["io.modelcontextprotocol/clientInfo"] =
                 json!({"name": "windlass", "version": env!("CARGO_PKG_VERSION")});
         }
@@ -249,6 +262,10 @@ impl McpConnection {
             McpTransport::Remote(remote) => remote.request(&request, within).await,
         };
         let mut answer = answer.map_err(McpRequestError::Lost)?;
+        if let Some(why) = answer.get(UNREADABLE) {
+            let why = format!("its answer cannot be read: {}", why.as_str().unwrap_or_default());
+            return Err(McpRequestError::Lost(LostRequest { was_sent: true, why }));
+        }
         match answer.get_mut("result").map(Value::take) {
             Some(result) => Ok(result),
             None => Err(McpRequestError::Refused(answer["error"].take())),
