@@ -129,7 +129,9 @@ async def langchain() -> None:
             said = await tools[name].ainvoke(args)
         except ToolException as error:
             return str(error), True
-        return said if isinstance(said, str) else "\n".join(block.get("text", "") for block in said), False
+        text = said if isinstance(said, str) else "\n".join(block.get("text", "") for block in said)
+        # The adapters hand an error to the model as any other text.
+        return text, text.startswith('{"error"')
 
     async def names():
         return list(tools)
