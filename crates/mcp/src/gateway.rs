@@ -2,11 +2,11 @@
 
 use crate::conversation::{Canceller, Conversation};
 use crate::delivery::{DeliveryLines, HeldLine, LineName};
-use crate::identity;
 use crate::forms::OpenForms;
+use crate::identity;
 use crate::list::{CANCEL_TASK, McpToolList, WAIT_TASK};
-use crate::message::{self, METHOD_NOT_FOUND, Message, RpcError, RpcRequest};
 use crate::listen;
+use crate::message::{self, METHOD_NOT_FOUND, Message, RpcError, RpcRequest};
 use crate::peer::{self, Era, LEGACY, LegacySession, MODERN, Peer, TASKS};
 use crate::request::{CallIdentity, CallTask, McpCall, RequestState};
 use crate::resources;

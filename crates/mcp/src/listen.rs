@@ -76,9 +76,8 @@ impl Listening {
             accepted["taskIds"] = json!(self.tasks.keys().collect::<Vec<_>>());
         }
         let acknowledged = json!({"notifications": accepted});
-        let mut is_heard = voice
-            .tell(self.notification("notifications/subscriptions/acknowledged", acknowledged))
-            .await;
+        let mut is_heard =
+            voice.tell(self.notification("notifications/subscriptions/acknowledged", acknowledged)).await;
         let mut ticks = tokio::time::interval(LOOKS_EVERY);
         while is_heard {
             tokio::select! {

@@ -33,9 +33,9 @@ pub(crate) async fn forms(
     if !visitor.may_approve && !visitor.may_answer {
         return Ok(Vec::new());
     }
-    // One that was answered a moment ago may still be recorded as waiting.
+    // One that was answered a moment ago may still be recorded as waiting. A body that waits for an answer itself is running.
     let live = runtime.live_in(&visitor.session).into_iter().find(|open| open.call == call);
-    if live.is_some_and(|open| !["awaiting_approval", "awaiting_input"].contains(&open.state)) {
+    if live.is_some_and(|open| !["awaiting_approval", "awaiting_input", "running"].contains(&open.state)) {
         return Ok(Vec::new());
     }
     let waiting = runtime.waiting().await?;

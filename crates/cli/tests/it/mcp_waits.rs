@@ -108,7 +108,11 @@ fn a_definition_that_is_nested_too_deep_hides_no_other() {
     let rig = crate::mcp_servers::rig(ALLOWED);
     rig.write("mode", "deep");
     let shown = rig.run(&["mcp", "accept", "shop", "--yes"]).expect(0);
-    assert!(shown.stdout.contains("cannot be offered: deep: its definition cannot be read"), "{}", shown.stdout);
+    assert!(
+        shown.stdout.contains("cannot be offered: deep: its definition cannot be read"),
+        "{}",
+        shown.stdout
+    );
     assert_eq!(call(&rig, "shop_pay")["state"], "succeeded");
 }
 
@@ -204,12 +208,15 @@ fn a_changed_list_is_seen_at_once() {
 fn servers_of_another_client_are_imported() {
     let rig = Rig::with("");
     rig.write("server.py", SERVER);
-    let theirs = r#"{"mcpServers": {"shop": {"command": "python3", "args": ["server.py"], "env": {"ERA": "modern", "API_TOKEN": "ghp_1"}}}}"#;
+    let theirs = r#"{"mcpServers": {"shop": {"command": "python3", "args": ["server.py"], "env": {"ERA": "modern", "API_TOKEN": "ghp_12345678"}}}}"#;
     rig.write("theirs.json", theirs);
     let printed = rig.run(&["mcp", "import", "theirs.json"]).expect(0);
-    assert!(!printed.stdout.contains("ghp_1") && printed.stderr.contains("secrets set shop_api_token"), "{printed}");
+    assert!(
+        !printed.stdout.contains("ghp_12345678") && printed.stderr.contains("secrets set shop_api_token"),
+        "{printed}"
+    );
     rig.write("windlass.toml", format!("{}{}", crate::rig::DEMO, printed.stdout));
-    rig.run_on(&["secrets", "set", "shop_api_token"], "ghp_1").expect(0);
+    rig.run_on(&["secrets", "set", "shop_api_token"], "ghp_12345678").expect(0);
     rig.run(&["mcp", "accept", "shop", "--yes"]).expect(0);
     assert!(names(&rig).contains(&"shop_pay".to_string()));
     rig.run(&["mcp", "import", "server.py"]).expect(2);

@@ -4,6 +4,7 @@ use super::definition::RawTools;
 use super::remote::{RemotePlace, RemoteServer};
 use super::stdio::{ServerCommand, StdioServer};
 use super::wire::{LostRequest, SentRequest, UNREADABLE};
+use crate::message::UNSUPPORTED_VERSION;
 use crate::peer::{Era, LEGACY, META_CAPABILITIES, META_VERSION, MODERN, TASKS};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -139,31 +140,17 @@ async fn handshake(
         limits,
     };
     connection.transport.speaks(MODERN);
-    let probe = connection.request(SentRequest::new("server/discover", Map::new()), PROBE_WAIT);
-    match tokio::time::timeout(PROBE_WAIT, probe).await {
-        Ok(Ok(result)) if offers_modern(&result) => {
-            let info = &result["_meta"]["io.modelcontextprotocol/serverInfo"];
-            connection.server_info = info.clone();
+    let opened = match connection.era_of_server().await? {
+        ServerEra::Modern(found) => {
+            connection.transport.speaks(MODERN);
+            connection.server_info = found["_meta"]["io.modelcontextprotocol/serverInfo"].clone();
             return Ok(connection);
         }
-        Ok(Ok(_) | Err(McpRequestError::Refused(_))) | Err(_) => {}
-        Ok(Err(McpRequestError::Lost(lost))) => match connection.transport {
-            // It refused a request of the newer era in its own way.
-            McpTransport::Remote(_) if !lost.was_sent => {}
-            McpTransport::Remote(_) | McpTransport::Stdio(_) => return Err(lost.why),
-        },
-    }
-    connection.era = Era::Legacy;
-    connection.transport.speaks(LEGACY[0]);
-    let hello = json!({
-        "protocolVersion": LEGACY[0],
-        "capabilities": {},
-        "clientInfo": {"name": "windlass", "version": env!("CARGO_PKG_VERSION")},
-    });
-    let opened = connection.request(SentRequest::new("initialize", object(hello)), limits.connect).await;
-    let opened = opened.map_err(|error| error.to_string())?;
+        ServerEra::Legacy(opened) => opened,
+    };
     let version =
         opened["protocolVersion"].as_str().ok_or("it did not say which protocol version it speaks")?;
+    connection.era = Era::Legacy;
     connection.version = version.to_string();
     connection.server_info = opened["serverInfo"].clone();
     connection.transport.speaks(version);
@@ -174,10 +161,73 @@ async fn handshake(
     Ok(connection)
 }
 
+/// What a server has said about itself, in the way of its era.
+enum ServerEra {
+    Modern(Value),
+    Legacy(Value),
+}
+
+impl McpConnection {
+    /// Asks in the newer way first. A server that says nothing may be older, or may still be starting: then both ways are tried.
+    async fn era_of_server(&self) -> Result<ServerEra, String> {
+        let mut discovering = Box::pin(self.discover());
+        let mut found = match tokio::time::timeout(PROBE_WAIT, &mut discovering).await {
+            Ok(found) => found,
+            Err(_) => {
+                let opening = self.open_legacy();
+                tokio::pin!(opening);
+                tokio::select! {
+                    biased;
+                    found = &mut discovering => match found {
+                        Ok(found) if offers_modern(&found) => return Ok(ServerEra::Modern(found)),
+                        Ok(_) | Err(_) => return opening.await.map_err(|error| error.to_string()),
+                    },
+                    opened = &mut opening => match opened {
+                        Err(McpRequestError::Refused(_)) => (&mut discovering).await,
+                        opened => return opened.map_err(|error| error.to_string()),
+                    },
+                }
+            }
+        };
+        // A server may name the versions it speaks when it is first asked.
+        if matches!(&found, Err(McpRequestError::Refused(told)) if told["code"] == UNSUPPORTED_VERSION && names_modern(&told["data"]["supported"]))
+        {
+            found = self.discover().await;
+        }
+        match found {
+            Ok(found) if offers_modern(&found) => return Ok(ServerEra::Modern(found)),
+            Ok(_) | Err(McpRequestError::Refused(_)) => {}
+            Err(McpRequestError::Lost(lost)) => match self.transport {
+                // It refused a request of the newer era in its own way.
+                McpTransport::Remote(_) if !lost.was_sent => {}
+                McpTransport::Remote(_) | McpTransport::Stdio(_) => return Err(lost.why),
+            },
+        }
+        self.open_legacy().await.map_err(|error| error.to_string())
+    }
+
+    async fn discover(&self) -> Result<Value, McpRequestError> {
+        self.request(SentRequest::new("server/discover", Map::new()), self.limits.connect).await
+    }
+
+    async fn open_legacy(&self) -> Result<ServerEra, McpRequestError> {
+        self.transport.speaks(LEGACY[0]);
+        let hello = json!({
+            "protocolVersion": LEGACY[0],
+            "capabilities": {},
+            "clientInfo": {"name": "windlass", "version": env!("CARGO_PKG_VERSION")},
+        });
+        let hello = SentRequest::new("initialize", object(hello));
+        self.request_as(Era::Legacy, hello, self.limits.connect).await.map(ServerEra::Legacy)
+    }
+}
+
 fn offers_modern(result: &Value) -> bool {
-    result["supportedVersions"]
-        .as_array()
-        .is_some_and(|versions| versions.iter().any(|version| version == MODERN))
+    names_modern(&result["supportedVersions"])
+}
+
+fn names_modern(versions: &Value) -> bool {
+    versions.as_array().is_some_and(|versions| versions.iter().any(|version| version == MODERN))
 }
 
 fn object(value: Value) -> Map<String, Value> {
@@ -247,10 +297,19 @@ impl McpConnection {
     /// Sends a request and waits for its result.
     pub(super) async fn request(
         &self,
+        request: SentRequest,
+        within: Duration,
+    ) -> Result<Value, McpRequestError> {
+        self.request_as(self.era, request, within).await
+    }
+
+    async fn request_as(
+        &self,
+        era: Era,
         mut request: SentRequest,
         within: Duration,
     ) -> Result<Value, McpRequestError> {
-        if self.era == Era::Modern {
+        if era == Era::Modern {
             let meta = request.params.entry("_meta").or_insert_with(|| json!({}));
             meta[META_VERSION] = MODERN.into();
             meta[META_CAPABILITIES] = json!({"elicitation": {"form": {}}, "extensions": {TASKS: {}}});

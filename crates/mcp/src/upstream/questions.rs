@@ -3,6 +3,8 @@
 use super::tool::McpTool;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::pin::Pin;
+use std::task::Poll;
 use windlass::{Cx, ToolError};
 
 /// Questions in one result of a server.
@@ -45,17 +47,19 @@ impl McpTool {
         cx: &Cx,
     ) -> Result<Map<String, Value>, ToolError> {
         if asked.requests.len() > QUESTIONS_MAX {
-            return Err(ToolError::new(format!("The server asks more than {QUESTIONS_MAX} questions at once.")));
+            return Err(ToolError::new(format!(
+                "The server asks more than {QUESTIONS_MAX} questions at once."
+            )));
         }
-        let mut answers = Map::new();
-        for (number, (key, request)) in asked.requests.iter().enumerate() {
-            let answer = self.ask_person(request, &format!("mcp {name} question {number}"), cx).await?;
-            answers.insert(key.clone(), answer);
-        }
-        Ok(answers)
+        let asking = asked.requests.iter().map(|(key, request)| {
+            // The server's names may have any length.
+            let name = format!("mcp {name} {}", &blake3::hash(key.as_bytes()).to_hex()[..16]);
+            Box::pin(async move { Ok((key.clone(), self.ask_person(request, name, cx).await?)) })
+        });
+        Ok(all(asking.collect()).await?.into_iter().collect())
     }
 
-    async fn ask_person(&self, request: &Value, name: &str, cx: &Cx) -> Result<Value, ToolError> {
+    async fn ask_person(&self, request: &Value, name: String, cx: &Cx) -> Result<Value, ToolError> {
         let params = &request["params"];
         let mode = params["mode"].as_str().unwrap_or("form");
         if request["method"] != "elicitation/create" || mode != "form" {
@@ -68,9 +72,34 @@ impl McpTool {
         let question: String =
             format!("The MCP server {} asks: {message}", self.server.name).chars().take(max).collect();
         let schema = params.get("requestedSchema").cloned().unwrap_or_else(|| json!({"type": "object"}));
-        Ok(match cx.ask(name, &question, Some(schema)).await? {
+        Ok(match cx.ask(&name, &question, Some(schema)).await? {
             Some(content) => json!({"action": "accept", "content": content}),
             None => json!({"action": "cancel"}),
         })
     }
+}
+
+/// Waits for all of these together, or for the first that fails.
+async fn all<T, E>(mut open: Vec<impl Future<Output = Result<T, E>> + Unpin>) -> Result<Vec<T>, E> {
+    let mut done = Vec::with_capacity(open.len());
+    std::future::poll_fn(|cx| {
+        let mut failed = None;
+        open.retain_mut(|future| match Pin::new(future).poll(cx) {
+            Poll::Ready(Ok(value)) => {
+                done.push(value);
+                false
+            }
+            Poll::Ready(Err(error)) => {
+                failed = Some(error);
+                false
+            }
+            Poll::Pending => true,
+        });
+        match failed {
+            Some(error) => Poll::Ready(Err(error)),
+            None if open.is_empty() => Poll::Ready(Ok(std::mem::take(&mut done))),
+            None => Poll::Pending,
+        }
+    })
+    .await
 }

@@ -62,8 +62,13 @@ impl RemoteServer {
         within: Duration,
     ) -> Result<Value, LostRequest> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut listener =
-            AnswerListener { id, request, changed: &self.changed, events: EventReader::default(), answer: None };
+        let mut listener = AnswerListener {
+            id,
+            request,
+            changed: &self.changed,
+            events: EventReader::default(),
+            answer: None,
+        };
         let response = self.post(request, Some(id), within, &mut listener).await?;
         let answer = listener.answer.or_else(|| whole_answer(&response, id));
         match (response.status, answer) {
@@ -244,7 +249,8 @@ mod tests {
         let text = "event: message\r\ndata: {\"a\":\r\ndata:  1}\r\n\r\n:\n\ndata: no message\n\ndata:{\"b\":2}\n\ndata: {\"c\"";
         for size in 1..text.len() {
             let mut events = EventReader::default();
-            let read: Vec<Value> = text.as_bytes().chunks(size).flat_map(|piece| events.take(piece)).collect();
+            let read: Vec<Value> =
+                text.as_bytes().chunks(size).flat_map(|piece| events.take(piece)).collect();
             assert_eq!(read, [json!({"a": 1}), json!({"b": 2})], "{size}");
         }
     }

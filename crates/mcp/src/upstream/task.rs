@@ -127,18 +127,12 @@ impl McpTool {
         answered: &mut BTreeSet<String>,
         cx: &Cx,
     ) -> Result<(), ToolError> {
-        let asked = InputRequired::of(state)?;
-        let open = asked.requests.into_iter().filter(|(key, _)| !answered.contains(key));
-        let mut answers = Map::new();
-        for (key, request) in open {
-            // Its name in the call is the same after a restart.
-            let name = format!("task {}", &blake3::hash(key.as_bytes()).to_hex()[..16]);
-            let one = InputRequired { requests: Map::from_iter([(key, request)]), state: None };
-            answers.extend(self.ask_people(&one, &name, cx).await?);
-        }
-        if answers.is_empty() {
+        let mut asked = InputRequired::of(state)?;
+        asked.requests.retain(|key, _| !answered.contains(key));
+        if asked.requests.is_empty() {
             return Ok(());
         }
+        let answers = self.ask_people(&asked, "task", cx).await?;
         let keys: Vec<String> = answers.keys().cloned().collect();
         let told = Map::from_iter([("inputResponses".to_string(), Value::Object(answers))]);
         // Not taken: the server asks again, and the recorded answers are sent again.

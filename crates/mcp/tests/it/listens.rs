@@ -25,7 +25,8 @@ async fn a_client_that_listens_hears_of_changed_tools_and_the_end_is_an_answer()
         match change {
             0 => drop(rig.runtime.unregister("look")),
             _ => {
-                let spec = ToolSpec { name: "look".into(), class: Some(EffectClass::Read), ..ToolSpec::default() };
+                let spec =
+                    ToolSpec { name: "look".into(), class: Some(EffectClass::Read), ..ToolSpec::default() };
                 rig.runtime.register(tool_fn(spec, |_, _| async { Ok(json!(1).into()) })).expect("it fits");
             }
         }
@@ -47,7 +48,10 @@ async fn a_client_that_listens_hears_how_its_task_goes() {
     let mut stream = rig.begin(&listen(&tasks(), json!({"taskIds": [id]}))).await;
     assert_eq!(heard(&mut stream).await["params"]["notifications"]["taskIds"], json!([id]));
     let told = heard(&mut stream).await;
-    assert_eq!((&told["method"], &told["params"]["status"]), (&json!("notifications/tasks"), &json!("working")));
+    assert_eq!(
+        (&told["method"], &told["params"]["status"]),
+        (&json!("notifications/tasks"), &json!("working"))
+    );
     rig.go.add_permits(1);
     let told = loop {
         let told = heard(&mut stream).await;
