@@ -54,7 +54,9 @@ impl McpTool {
         let asking = asked.requests.iter().map(|(key, request)| {
             // The server's names may have any length.
             let name = format!("mcp {name} {}", &blake3::hash(key.as_bytes()).to_hex()[..16]);
-            Box::pin(async move { Ok((key.clone(), self.ask_person(request, name, cx).await?)) })
+            Box::pin(
+                async move { self.ask_person(request, name, cx).await.map(|answer| (key.clone(), answer)) },
+            )
         });
         Ok(all(asking.collect()).await?.into_iter().collect())
     }
