@@ -12,7 +12,7 @@ def form(field, kind="string"):
 # What each asks in one go.
 ASKS = {
     "confirm_delete": {"confirm": form("confirm", "boolean")},
-    "multi_input": {"name": form("name"), "colour": form("colour")},
+    "multi_input": {"first": form("confirm", "boolean"), "second": form("confirm", "boolean")},
 }
 
 

@@ -29,7 +29,7 @@ fn question(rig: &Rig) -> Option<String> {
 fn answer(rig: &Rig) {
     until("somebody is asked", || question(rig).is_some());
     let id = question(rig).expect("it is open");
-    rig.run(&["answer", &id, r#"{"colour": 7}"#]).expect(2);
+    rig.run(&["answer", &id, r#"{"colour": 7}"#]).expect(4);
     rig.run(&["answer", &id, r#"{"colour": "red"}"#]).expect(0);
 }
 

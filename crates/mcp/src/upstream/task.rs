@@ -22,6 +22,9 @@ const POLL: Duration = Duration::from_secs(1);
 /// How long one look may take.
 const LOOK_MAX: Duration = Duration::from_secs(30);
 
+/// How long a task that was asked to stop is still looked at.
+pub(super) const CANCEL_WAIT: Duration = Duration::from_secs(5);
+
 /// A task of a server.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct UpstreamTask {
@@ -145,6 +148,7 @@ impl McpTool {
 
 /// Asks the server to stop a task that nobody waits for any more; the call has no time left to wait for that.
 fn cancel(link: &Arc<ServerLink>, task: &UpstreamTask) -> ToolError {
+    link.note_cancelled(&task.id);
     let (link, request) = (link.clone(), task.request("tasks/cancel", Map::new()));
     tokio::spawn(async move {
         if let Ok(connection) = link.connection().await {

@@ -4,7 +4,7 @@ use super::connection::{McpConnection, McpRequestError};
 use super::output;
 use super::questions::{InputRequired, round_step};
 use super::server::{ServerLink, UnreachableServer};
-use super::task::{Answering, TASK_STEP, UpstreamTask};
+use super::task::{Answering, CANCEL_WAIT, TASK_STEP, UpstreamTask};
 use super::wire::SentRequest;
 use crate::message::{INVALID_PARAMS, METHOD_NOT_FOUND};
 use serde_json::{Map, Value, json};
@@ -71,7 +71,14 @@ impl Reconcile for McpTool {
             else {
                 return Ok(Reconciled::Unknown);
             };
-            let result = self.follow(&link, &task, Answering::Nobody, cx).await?;
+            let following = self.follow(&link, &task, Answering::Nobody, cx);
+            let result = match link.take_cancelled(&task.id) {
+                // It may not stop, and whoever has cancelled the call waits.
+                true => tokio::time::timeout(CANCEL_WAIT, following)
+                    .await
+                    .map_err(|_| ToolError::new("the task was asked to stop and goes on"))??,
+                false => following.await?,
+            };
             Ok(Reconciled::Landed(output::landed(result, cx).await?))
         })
     }

@@ -13,7 +13,7 @@ async fn heard(conversation: &mut Conversation) -> Value {
     conversation.next().await.expect("it goes on")
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_that_listens_hears_of_changed_tools_and_the_end_is_an_answer() {
     let rig = Rig::new();
     let mut stream = rig.begin(&listen(&json!({}), json!({"toolsListChanged": true}))).await;
@@ -39,7 +39,7 @@ async fn a_client_that_listens_hears_of_changed_tools_and_the_end_is_an_answer()
     assert_eq!(stream.next().await, None);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_that_listens_hears_how_its_task_goes() {
     let mut rig = Rig::impatient();
     let made = rig.result(&Mcp::modern("tools/call", &tasks(), call("pay"))).await;
