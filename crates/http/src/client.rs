@@ -6,6 +6,7 @@ use crate::resolve::{GuardedResolver, NoAddress};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Method, StatusCode, Url, redirect};
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,6 +117,9 @@ impl HttpResponse {
     }
 }
 
+/// Sees the pieces of a body, with the head of their response.
+pub type BodyWatch<'a> = &'a mut (dyn FnMut(&HttpResponse, &[u8]) -> ControlFlow<()> + Send);
+
 /// The client. Clones share their connections.
 #[derive(Clone, Debug)]
 pub struct HttpClient {
@@ -152,11 +156,21 @@ impl HttpClient {
 
     /// As [`send`](Self::send), and says whether a failed request may have reached its server.
     pub async fn exchange(&self, request: HttpRequest) -> Result<HttpResponse, FailedRequest> {
+        self.exchange_watched(request, &mut |_, _| ControlFlow::Continue(())).await
+    }
+
+    /// As [`exchange`](Self::exchange), and shows each piece of the body as it arrives, with the head of the response. `Break` ends the
+    /// exchange behind this piece: the response has the body up to there.
+    pub async fn exchange_watched(
+        &self,
+        request: HttpRequest,
+        watch: BodyWatch<'_>,
+    ) -> Result<HttpResponse, FailedRequest> {
         let within = self.within(&request);
         let mut was_sent = false;
         let whole = async {
             let (response, url) = self.follow(request, &mut was_sent).await?;
-            self.whole(response, &url).await
+            self.whole(response, &url, watch).await
         };
         let response =
             tokio::time::timeout(within, whole).await.unwrap_or(Err(HttpError::Timeout { within }));
@@ -262,7 +276,12 @@ impl HttpClient {
         Ok(url)
     }
 
-    async fn whole(&self, mut response: reqwest::Response, url: &Url) -> Result<HttpResponse, HttpError> {
+    async fn whole(
+        &self,
+        mut response: reqwest::Response,
+        url: &Url,
+        watch: BodyWatch<'_>,
+    ) -> Result<HttpResponse, HttpError> {
         let max = self.config.body_bytes_max;
         if response.content_length().is_some_and(|length| length > max) {
             return Err(HttpError::TooLarge { max });
@@ -274,6 +293,9 @@ impl HttpClient {
                 return Err(HttpError::TooLarge { max });
             }
             body.extend_from_slice(&piece);
+            if watch(&head, &piece).is_break() {
+                break;
+            }
         }
         Ok(HttpResponse { body, ..head })
     }

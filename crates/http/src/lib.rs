@@ -21,6 +21,6 @@ mod error;
 mod resolve;
 
 pub use address::{AddressGuard, AddressRange, BadRange};
-pub use client::{FailedRequest, HttpClient, HttpConfig, HttpRequest, HttpResponse};
+pub use client::{BodyWatch, FailedRequest, HttpClient, HttpConfig, HttpRequest, HttpResponse};
 pub use error::HttpError;
 pub use reqwest::Method;

@@ -16,6 +16,7 @@ pub struct Conversation {
 
 /// A message on its way to the client.
 pub(crate) enum OutgoingMessage {
+    /// One before the answer.
     Progress(Value),
     Answer(Value),
 }
@@ -86,6 +87,11 @@ impl ConversationVoice {
     /// Sends progress, unless the client is too slow to take it.
     pub(crate) fn progress(&self, message: Value) {
         let _ = self.0.try_send(OutgoingMessage::Progress(message));
+    }
+
+    /// Sends a message before the answer, as soon as the client takes it; `false` if it is gone.
+    pub(crate) async fn tell(&self, message: Value) -> bool {
+        self.0.send(OutgoingMessage::Progress(message)).await.is_ok()
     }
 
     /// Sends the answer, and waits until it is delivered or the client has gone.

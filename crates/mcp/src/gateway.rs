@@ -2,11 +2,14 @@
 
 use crate::conversation::{Canceller, Conversation};
 use crate::delivery::{DeliveryLines, HeldLine, LineName};
+use crate::forms::OpenForms;
 use crate::identity;
 use crate::list::{CANCEL_TASK, McpToolList, WAIT_TASK};
+use crate::listen;
 use crate::message::{self, METHOD_NOT_FOUND, Message, RpcError, RpcRequest};
-use crate::peer::{Era, LEGACY, LegacySession, MODERN, Peer, TASKS};
+use crate::peer::{self, Era, LEGACY, LegacySession, MODERN, Peer, TASKS};
 use crate::request::{CallIdentity, CallTask, McpCall, RequestState};
+use crate::resources;
 use crate::seal::{self, Purpose};
 use crate::task;
 use serde_json::{Map, Value, json};
@@ -26,6 +29,8 @@ struct GatewayParts {
     lines: Arc<DeliveryLines>,
     /// The requests under way that their clients can cancel by id, each by its conversation with us.
     running: Mutex<HashMap<(String, String), Canceller>>,
+    /// The forms that clients of the older era show.
+    forms: Arc<OpenForms>,
 }
 
 /// The caller of a request, as whoever took the message knows it.
@@ -80,8 +85,8 @@ pub enum Exchange {
 impl Gateway {
     /// The gateway to a runtime. Once `closing` is true, answers are not held any more.
     pub fn new(runtime: &Runtime, closing: watch::Receiver<bool>) -> Gateway {
-        let (lines, running) = (Arc::default(), Mutex::default());
-        Gateway(Arc::new(GatewayParts { runtime: runtime.clone(), closing, lines, running }))
+        let (lines, running, forms) = (Arc::default(), Mutex::default(), Arc::default());
+        Gateway(Arc::new(GatewayParts { runtime: runtime.clone(), closing, lines, running, forms }))
     }
 
     /// Whether a message works on a session, which it then opens.
@@ -105,7 +110,10 @@ impl Gateway {
                 }
                 return Exchange::Taken;
             }
-            Ok(Message::Response) => return Exchange::Taken,
+            Ok(Message::Response { id, result }) => {
+                self.forms().take(&visitor.principal, &id, result);
+                return Exchange::Taken;
+            }
             Err((error, id)) => return refused(&error, &id),
         };
         let id = request.id.clone();
@@ -121,12 +129,13 @@ impl Gateway {
         headers: &Headers,
         request: RpcRequest,
     ) -> Result<Exchange, RpcError> {
-        let peer = Peer::of(&request, headers).map_err(|error| match headers.are_required {
+        let mut peer = Peer::of(&request, headers).map_err(|error| match headers.are_required {
             true => error,
             false => error.with_status(200),
         })?;
         if peer.era == Era::Legacy && request.method != "initialize" {
-            headers.legacy_session(&**self.runtime().store(), &visitor.principal)?;
+            let session = headers.legacy_session(&**self.runtime().store(), &visitor.principal)?;
+            peer.shows_forms = session.is_some_and(|session| session.shows_forms);
         }
         let result = match request.method.as_str() {
             "initialize" if peer.era == Era::Legacy => return self.initialize(&visitor, &request),
@@ -134,6 +143,14 @@ impl Gateway {
             "server/discover" => discovered(),
             "tools/list" => self.list(&visitor, &peer, &request).await?,
             "tools/call" => return self.call(visitor, headers, peer, request).await,
+            "resources/list" => with_cache_hints(&peer, json!({"resources": []})),
+            "resources/templates/list" => with_cache_hints(&peer, resources::templates()),
+            "resources/read" => {
+                with_cache_hints(&peer, resources::read(self.runtime(), &visitor, &request).await?)
+            }
+            "subscriptions/listen" if peer.era == Era::Modern => {
+                return listen::begin(self, visitor, headers, peer, request).await;
+            }
             "tasks/get" | "tasks/update" | "tasks/cancel" => {
                 peer.must_take_tasks()?;
                 self.task(&visitor, &peer, &request).await?
@@ -152,12 +169,17 @@ impl Gateway {
         let wanted = wanted.ok_or_else(|| RpcError::params("initialize must say its protocolVersion"))?;
         let version = LEGACY.into_iter().find(|known| *known == wanted).unwrap_or(LEGACY[0]);
         let nonce = windlass::batch::fresh_key().map_err(|error| RpcError::internal(&error))?;
-        let session =
-            LegacySession { principal: visitor.principal.to_string(), version: version.to_string(), nonce };
+        let capabilities = request.params.get("capabilities").and_then(Value::as_object);
+        let session = LegacySession {
+            principal: visitor.principal.to_string(),
+            version: version.to_string(),
+            shows_forms: capabilities.is_some_and(peer::shows_forms),
+            nonce,
+        };
         let session_id = seal::seal(&**self.runtime().store(), Purpose::Session, &session);
         let result = json!({
             "protocolVersion": version,
-            "capabilities": {"tools": {"listChanged": false}},
+            "capabilities": {"tools": {"listChanged": false}, "resources": {}},
             "serverInfo": server_info(),
             "instructions": INSTRUCTIONS,
         });
@@ -177,10 +199,7 @@ impl Gateway {
         if let Some(next) = next {
             page["nextCursor"] = next.into();
         }
-        if peer.era == Era::Modern {
-            add_cache_hints(&mut page);
-        }
-        Ok(page)
+        Ok(with_cache_hints(peer, page))
     }
 
     async fn task(&self, visitor: &Visitor, peer: &Peer, request: &RpcRequest) -> Result<Value, RpcError> {
@@ -337,7 +356,7 @@ impl Gateway {
     }
 
     /// Makes a request known to its client's cancels.
-    fn running(
+    pub(crate) fn running(
         &self,
         visitor: &Visitor,
         headers: &Headers,
@@ -365,6 +384,10 @@ impl Gateway {
         &self.0.runtime
     }
 
+    pub(crate) fn forms(&self) -> &Arc<OpenForms> {
+        &self.0.forms
+    }
+
     pub(crate) fn lines(&self) -> &Arc<DeliveryLines> {
         &self.0.lines
     }
@@ -379,7 +402,7 @@ impl Gateway {
 }
 
 /// A request that its client can cancel by its id.
-struct RunningRequest {
+pub(crate) struct RunningRequest {
     gateway: Gateway,
     name: (String, String),
 }
@@ -411,7 +434,7 @@ fn task_of(args: &Value) -> &str {
 fn discovered() -> Value {
     let mut found = json!({
         "supportedVersions": [MODERN],
-        "capabilities": {"tools": {}, "extensions": {TASKS: {}}},
+        "capabilities": {"tools": {"listChanged": true}, "resources": {}, "extensions": {TASKS: {}}},
         "instructions": INSTRUCTIONS,
     });
     add_cache_hints(&mut found);
@@ -424,6 +447,14 @@ const LIST_TTL_MS: u64 = 5_000;
 fn add_cache_hints(result: &mut Value) {
     result["ttlMs"] = LIST_TTL_MS.into();
     result["cacheScope"] = "private".into();
+}
+
+/// A result that clients of the modern era may keep for a while.
+fn with_cache_hints(peer: &Peer, mut result: Value) -> Value {
+    if peer.era == Era::Modern {
+        add_cache_hints(&mut result);
+    }
+    result
 }
 
 /// For the model: what is different here.

@@ -12,13 +12,16 @@
 
 mod conversation;
 mod delivery;
+mod forms;
 mod gateway;
 mod identity;
 mod list;
+mod listen;
 mod message;
 mod peer;
 mod people;
 mod request;
+mod resources;
 mod result;
 mod seal;
 mod task;

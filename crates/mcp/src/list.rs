@@ -44,6 +44,15 @@ impl McpToolList {
         Ok(McpToolList(table))
     }
 
+    /// The digest of what the list shows.
+    pub(crate) fn digest(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for (name, tool) in &self.0 {
+            hasher.update(name.as_bytes()).update(b"\0").update(tool.contract.to_string().as_bytes());
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Registered>> {
         self.0.get(name)
     }

@@ -13,8 +13,11 @@ pub(crate) enum Message {
         method: String,
         params: Map<String, Value>,
     },
-    /// The answer to a request of ours.
-    Response,
+    /// The answer to a request of ours; without a result it is an error.
+    Response {
+        id: Value,
+        result: Option<Value>,
+    },
 }
 
 /// A request that wants an answer.
@@ -122,7 +125,7 @@ impl Message {
         let method = match fields.remove("method") {
             Some(Value::String(method)) => method,
             None if fields.contains_key("result") || fields.contains_key("error") => {
-                return Ok(Message::Response);
+                return Ok(Message::Response { id: shown_id, result: fields.remove("result") });
             }
             Some(_) | None => return Err(invalid("`method` must be a text", &shown_id)),
         };
@@ -153,7 +156,7 @@ mod tests {
         let kind = |message: Value| match Message::read(message) {
             Ok(Message::Request(request)) => format!("request {} {}", request.id, request.method),
             Ok(Message::Notification { method, .. }) => format!("notification {method}"),
-            Ok(Message::Response) => "response".to_string(),
+            Ok(Message::Response { id, result }) => format!("response {id} {}", result.is_some()),
             Err((error, id)) => format!("{} {id}", error.code),
         };
         assert_eq!(kind(json!({"jsonrpc": "2.0", "id": 1, "method": "ping"})), "request 1 ping");
@@ -162,7 +165,8 @@ mod tests {
             "request \"a\" ping"
         );
         assert_eq!(kind(json!({"jsonrpc": "2.0", "method": "n"})), "notification n");
-        assert_eq!(kind(json!({"jsonrpc": "2.0", "id": 1, "result": {}})), "response");
+        assert_eq!(kind(json!({"jsonrpc": "2.0", "id": 1, "result": {}})), "response 1 true");
+        assert_eq!(kind(json!({"jsonrpc": "2.0", "id": "f", "error": {}})), "response \"f\" false");
         assert_eq!(kind(json!([])), "-32600 null");
         assert_eq!(kind(json!({"id": 7, "method": "ping"})), "-32600 7");
         assert_eq!(kind(json!({"jsonrpc": "2.0", "id": null, "method": "ping"})), "-32600 null");

@@ -45,6 +45,9 @@ pub(crate) struct Peer {
 pub(crate) struct LegacySession {
     pub(crate) principal: String,
     pub(crate) version: String,
+    /// Whether the client shows forms to a person.
+    #[serde(default)]
+    pub(crate) shows_forms: bool,
     /// Tells two sessions of one client apart.
     pub(crate) nonce: String,
 }
@@ -109,7 +112,7 @@ fn is_modern_only(method: &str) -> bool {
 }
 
 /// Whether the capability `elicitation` covers forms: an empty one does.
-fn shows_forms(capabilities: &Map<String, Value>) -> bool {
+pub(crate) fn shows_forms(capabilities: &Map<String, Value>) -> bool {
     match capabilities.get("elicitation") {
         Some(Value::Object(modes)) => modes.is_empty() || modes.contains_key("form"),
         Some(_) | None => false,

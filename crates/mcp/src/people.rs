@@ -33,14 +33,27 @@ pub(crate) async fn forms(
     if !visitor.may_approve && !visitor.may_answer {
         return Ok(Vec::new());
     }
-    // One that was answered a moment ago may still be recorded as waiting.
+    // One that was answered a moment ago may still be recorded as waiting. A body that waits for an answer itself is running.
     let live = runtime.live_in(&visitor.session).into_iter().find(|open| open.call == call);
-    if live.is_some_and(|open| !["awaiting_approval", "awaiting_input"].contains(&open.state)) {
+    if live.is_some_and(|open| !["awaiting_approval", "awaiting_input", "running"].contains(&open.state)) {
         return Ok(Vec::new());
     }
     let waiting = runtime.waiting().await?;
     let own = waiting.iter().filter(|(_, waits)| waits.call == call);
     Ok(own.filter_map(|(_, waits)| form(visitor, waits)).collect())
+}
+
+impl PersonForm {
+    /// The form as a request of ours, in the older era, in which the answer to a call cannot ask.
+    pub(crate) fn request(&self, id: &str) -> Value {
+        let params = json!({"message": self.message, "requestedSchema": self.schema});
+        json!({"jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params})
+    }
+
+    /// Its name, by which its answer is taken.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
 }
 
 /// The forms as requests of the protocol.

@@ -1,9 +1,10 @@
 //! Results of calls as MCP has them.
 
+use crate::resources;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use windlass::outcome::{Outcome, Part};
+use windlass::outcome::{Outcome, Part, Value as OutcomeValue};
 use windlass::tool::ToolSource;
 use windlass::{CallAnswer, Runtime};
 
@@ -18,7 +19,19 @@ pub(crate) async fn of_answer(runtime: &Runtime, answer: &CallAnswer) -> Value {
     for part in &model.parts {
         content.push(block(runtime, part, &mut room).await);
     }
+    content.extend(kept_whole(answer));
     json!({"content": content, "isError": model.is_error})
+}
+
+/// The link to a result that is too long to return.
+fn kept_whole(answer: &CallAnswer) -> Option<Value> {
+    let Outcome::Succeeded(success) = &answer.call().end()?.outcome else { return None };
+    let raw = success.side.as_ref().and_then(|side| side.raw.as_ref());
+    match (&success.value, raw.filter(|_| answer.call().origin.source() == Some(ToolSource::Mcp))) {
+        (_, Some(raw)) => Some(resources::link(raw, "the whole result", Some("application/json"))),
+        (OutcomeValue::Kept { kept, .. }, None) => Some(resources::link(kept, "the whole result", None)),
+        (OutcomeValue::Inline(_), None) => None,
+    }
 }
 
 /// The result of an MCP server as it was given, where it was kept because parts cannot say it all.
@@ -82,10 +95,7 @@ async fn block(runtime: &Runtime, part: &Part, room: &mut u64) -> Value {
                 Err(_) => named(),
             }
         }
-        Part::File { kept, media_type, name } => text_block(format!(
-            "The file {name:?} ({media_type}, {} bytes) is kept as artifact {}.",
-            kept.bytes, kept.artifact
-        )),
+        Part::File { kept, media_type, name } => resources::link(kept, name, Some(media_type)),
     }
 }
 

@@ -20,6 +20,21 @@ pub(crate) async fn get(
     peer: &Peer,
     id: &str,
 ) -> Result<Value, RpcError> {
+    let task = shown(gateway, visitor, peer, id).await?;
+    if task.get("result").is_some() {
+        let found = find(gateway.runtime(), visitor, id).await?;
+        gateway.delivered(&visitor.session, &found.batch_key, None, None).await;
+    }
+    Ok(task)
+}
+
+/// The task as `tasks/get` and notifications show it.
+pub(crate) async fn shown(
+    gateway: &Gateway,
+    visitor: &Visitor,
+    peer: &Peer,
+    id: &str,
+) -> Result<Value, RpcError> {
     let runtime = gateway.runtime();
     let found = find(runtime, visitor, id).await?;
     let answer = &found.answer;
@@ -28,7 +43,6 @@ pub(crate) async fn get(
         let mut result = result::of_answer(runtime, answer).await;
         result["resultType"] = json!("complete");
         task["result"] = result;
-        gateway.delivered(&visitor.session, &found.batch_key, None, None).await;
         return Ok(task);
     }
     let forms = match peer.shows_forms {

@@ -8,9 +8,11 @@ mod connection;
 mod definition;
 mod output;
 mod pins;
+mod questions;
 mod remote;
 mod server;
 mod stdio;
+mod task;
 mod tool;
 mod wire;
 
@@ -31,6 +33,8 @@ use windlass_tools::declared::McpServer;
 
 /// How often the file of accepted tools and the connection are looked at.
 const LOOKS_EVERY: Duration = Duration::from_millis(500);
+/// The pause before a server is asked again to tell of changes.
+const LISTENS_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How often the tools of a server are listed that does not tell of changes.
 const LISTS_EVERY: Duration = Duration::from_secs(60);
 
@@ -93,6 +97,7 @@ async fn keep(link: Arc<ServerLink>, pins: PathBuf) {
         };
         let mut listed_at = Instant::now();
         seen = None;
+        let listens = JoinOnDrop(tokio::spawn(listen(connection.clone())));
         while connection.ended().is_none() {
             let written = pins::written_at(&pins);
             if seen != Some(written) {
@@ -113,6 +118,24 @@ async fn keep(link: Arc<ServerLink>, pins: PathBuf) {
                 }
             }
         }
+        drop(listens);
+    }
+}
+
+/// Listens for changes of a server's tools, as long as its connection lasts.
+async fn listen(connection: Arc<McpConnection>) {
+    while connection.ended().is_none() {
+        connection.listen().await;
+        tokio::time::sleep(LISTENS_AGAIN_AFTER).await;
+    }
+}
+
+/// A task that ends with its owner.
+struct JoinOnDrop(JoinHandle<()>);
+
+impl Drop for JoinOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

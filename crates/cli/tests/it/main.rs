@@ -18,6 +18,7 @@ mod kills;
 mod logs;
 mod mcp;
 mod mcp_servers;
+mod mcp_waits;
 mod memory;
 mod narration;
 mod people;

@@ -5,10 +5,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::process::Child;
 
-const SERVER: &str = include_str!("mcp_servers/server.py");
+pub const SERVER: &str = include_str!("mcp_servers/server.py");
 
 /// A folder with an entry for the server, whose tools need no approval unless the test says so.
-fn rig(more: &str) -> Rig {
+pub fn rig(more: &str) -> Rig {
     let rig = Rig::with(&format!(
         "[mcp.shop]\ncommand = [\"python3\", \"server.py\"]\n{more}\n[mcp.shop.tools.look]\nclass = \"read\"\n"
     ));
@@ -16,16 +16,16 @@ fn rig(more: &str) -> Rig {
     rig
 }
 
-const ALLOWED: &str = "approval = \"never\"";
+pub const ALLOWED: &str = "approval = \"never\"";
 
-fn accepted(more: &str) -> Rig {
+pub fn accepted(more: &str) -> Rig {
     let rig = rig(more);
     let ran = rig.run(&["mcp", "accept", "shop", "--yes"]);
     assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
     rig
 }
 
-fn count(rig: &Rig, word: &str) -> usize {
+pub fn count(rig: &Rig, word: &str) -> usize {
     rig.lines("log").iter().filter(|line| *line == word).count()
 }
 
@@ -39,7 +39,7 @@ fn servers(rig: &Rig) -> Vec<i32> {
     rig.processes().into_iter().filter(is_server).collect()
 }
 
-fn kill(pid: i32) {
+pub fn kill(pid: i32) {
     kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("it is ours");
 }
 
@@ -50,7 +50,7 @@ fn approvals(rig: &Rig) -> Vec<Value> {
     listed["items"].as_array().cloned().unwrap_or_default()
 }
 
-fn text(call: &Value) -> String {
+pub fn text(call: &Value) -> String {
     call["model"]["parts"]
         .as_array()
         .expect("parts")
@@ -59,12 +59,12 @@ fn text(call: &Value) -> String {
         .collect()
 }
 
-fn call(rig: &Rig, tool: &str) -> Value {
+pub fn call(rig: &Rig, tool: &str) -> Value {
     let ran = rig.run(&["call", tool, "{}", "--json"]);
     serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}{}", ran.stdout, ran.stderr))
 }
 
-fn names(rig: &Rig) -> Vec<String> {
+pub fn names(rig: &Rig) -> Vec<String> {
     let listed = rig.run(&["tools", "--json"]).json();
     let listed = listed.as_array().expect("tools").iter();
     listed
@@ -111,7 +111,7 @@ fn without_rules_a_call_asks_first() {
     until("no process is left", || rig.processes().is_empty());
 }
 
-fn wait(mut child: Child) {
+pub fn wait(mut child: Child) {
     child.wait().expect("it is our child");
 }
 

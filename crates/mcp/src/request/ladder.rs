@@ -9,13 +9,16 @@ use crate::people::{self, PersonForm};
 use crate::seal::{self, Purpose};
 use crate::{result, task};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, interval_at, sleep};
 use windlass::CallAnswer;
 
 /// How long a client may take to repeat a call, in microseconds: a person may be asked meanwhile.
 const STATE_US_MAX: i64 = 24 * 3_600 * 1_000_000;
+
+/// How long an answer is held while a client of the older era shows a form.
+const FORM_WAIT: Duration = Duration::from_secs(300);
 
 /// A call after its answer was held.
 pub(super) enum Seen {
@@ -63,7 +66,9 @@ impl CallTask {
         let mut ticks = interval_at(Instant::now() + every, every);
         let (mut told, mut asks) = (0_u64, self.asks_people());
         let (ended, still, late) = (begun.ended(), begun.stands_still(), sleep(self.hold()));
-        tokio::pin!(ended, still, late);
+        let shown = self.show_forms(begun, voice, Vec::new());
+        let mut is_shown = false;
+        tokio::pin!(ended, still, late, shown);
         loop {
             tokio::select! {
                 biased;
@@ -72,15 +77,31 @@ impl CallTask {
                     stands?;
                     asks = false;
                     let forms = self.forms(begun).await?;
-                    if !forms.is_empty() {
-                        return Ok(Seen::Open(forms));
+                    match self.peer.era {
+                        _ if forms.is_empty() => {}
+                        Era::Modern => return Ok(Seen::Open(forms)),
+                        Era::Legacy => {
+                            shown.set(self.show_forms(begun, voice, forms));
+                            is_shown = true;
+                            late.as_mut().reset(Instant::now() + FORM_WAIT);
+                        }
                     }
+                }
+                decided = &mut shown, if is_shown => {
+                    is_shown = false;
+                    // It may ask once more; whoever closed the form is not asked again.
+                    asks = decided?;
+                    still.set(begun.stands_still());
+                    late.as_mut().reset(Instant::now() + self.hold());
                 }
                 _ = ticks.tick(), if self.peer.progress.is_some() => {
                     told += 1;
                     voice.progress(self.progress(told, begun));
                 }
-                () = &mut late => return Ok(Seen::Open(self.forms(begun).await?)),
+                () = &mut late => {
+                    let is_modern = self.peer.era == Era::Modern;
+                    return Ok(Seen::Open(if is_modern { self.forms(begun).await? } else { Vec::new() }));
+                }
                 () = self.gateway.closes(), if self.visitor.bridge.is_none() => return Ok(Seen::Open(Vec::new())),
             }
         }
@@ -88,7 +109,30 @@ impl CallTask {
 
     /// Whether the client can show a form.
     fn asks_people(&self) -> bool {
-        self.peer.era == Era::Modern && self.peer.shows_forms
+        self.peer.shows_forms
+    }
+
+    /// Has a client of the older era show these forms, and takes the answers; whether a person has decided.
+    async fn show_forms(
+        &self,
+        begun: &BegunCall,
+        voice: &crate::conversation::ConversationVoice,
+        forms: Vec<PersonForm>,
+    ) -> Result<bool, RpcError> {
+        let mut answers = Map::new();
+        for form in forms {
+            let sent = self.gateway.forms().open(&self.visitor.principal)?;
+            if !voice.tell(form.request(&sent.id)).await {
+                return Ok(false);
+            }
+            answers.insert(form.key().to_string(), sent.answer().await);
+        }
+        let decides = |answer: &Value| matches!(answer["action"].as_str(), Some("accept" | "decline"));
+        let is_decided = answers.values().all(decides);
+        let call = begun.handle().await?;
+        let taken = people::take(self.gateway.runtime(), &self.visitor, &call, &answers).await;
+        taken.map_err(|error| RpcError::params(error.to_string()))?;
+        Ok(is_decided)
     }
 
     async fn forms(&self, begun: &BegunCall) -> Result<Vec<PersonForm>, RpcError> {

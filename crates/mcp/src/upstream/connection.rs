@@ -1,10 +1,11 @@
 //! A connection to a server: which era it speaks, which tools it has, and its answers.
 
 use super::definition::RawTools;
-use super::remote::RemoteServer;
+use super::remote::{RemotePlace, RemoteServer};
 use super::stdio::{ServerCommand, StdioServer};
-use super::wire::{LostRequest, SentRequest};
-use crate::peer::{Era, LEGACY, META_CAPABILITIES, META_VERSION, MODERN};
+use super::wire::{LostRequest, SentRequest, UNREADABLE};
+use crate::message::UNSUPPORTED_VERSION;
+use crate::peer::{Era, LEGACY, META_CAPABILITIES, META_VERSION, MODERN, TASKS};
 use serde_json::{Map, Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,6 +18,8 @@ use windlass_tools::declared::{McpPlace, McpServer};
 
 /// How long a server may take to say that it does not know the newer era: some say nothing.
 const PROBE_WAIT: Duration = Duration::from_secs(3);
+/// How long one request listens for changes.
+const LISTENS_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// Pages of a list of tools.
 const PAGES_MAX: usize = 100;
 
@@ -114,7 +117,8 @@ impl McpConnector<'_> {
             }
             McpPlace::Url { request, client } => {
                 let filled = request.fill(&json!({}), &secret).map_err(|error| error.to_string())?;
-                Ok(McpTransport::Remote(RemoteServer::new(client.clone(), filled.url, filled.headers)))
+                let place = RemotePlace { client: client.clone(), url: filled.url, headers: filled.headers };
+                Ok(McpTransport::Remote(RemoteServer::new(place, changed)))
             }
         }
     }
@@ -136,31 +140,17 @@ async fn handshake(
         limits,
     };
     connection.transport.speaks(MODERN);
-    let probe = connection.request(SentRequest::new("server/discover", Map::new()), PROBE_WAIT);
-    match tokio::time::timeout(PROBE_WAIT, probe).await {
-        Ok(Ok(result)) if offers_modern(&result) => {
-            let info = &result["_meta"]["io.modelcontextprotocol/serverInfo"];
-            connection.server_info = info.clone();
+    let opened = match connection.era_of_server().await? {
+        ServerEra::Modern(found) => {
+            connection.transport.speaks(MODERN);
+            connection.server_info = found["_meta"]["io.modelcontextprotocol/serverInfo"].clone();
             return Ok(connection);
         }
-        Ok(Ok(_) | Err(McpRequestError::Refused(_))) | Err(_) => {}
-        Ok(Err(McpRequestError::Lost(lost))) => match connection.transport {
-            // It refused a request of the newer era in its own way.
-            McpTransport::Remote(_) if !lost.was_sent => {}
-            McpTransport::Remote(_) | McpTransport::Stdio(_) => return Err(lost.why),
-        },
-    }
-    connection.era = Era::Legacy;
-    connection.transport.speaks(LEGACY[0]);
-    let hello = json!({
-        "protocolVersion": LEGACY[0],
-        "capabilities": {},
-        "clientInfo": {"name": "windlass", "version": env!("CARGO_PKG_VERSION")},
-    });
-    let opened = connection.request(SentRequest::new("initialize", object(hello)), limits.connect).await;
-    let opened = opened.map_err(|error| error.to_string())?;
+        ServerEra::Legacy(opened) => opened,
+    };
     let version =
         opened["protocolVersion"].as_str().ok_or("it did not say which protocol version it speaks")?;
+    connection.era = Era::Legacy;
     connection.version = version.to_string();
     connection.server_info = opened["serverInfo"].clone();
     connection.transport.speaks(version);
@@ -171,10 +161,73 @@ async fn handshake(
     Ok(connection)
 }
 
+/// What a server has said about itself, in the way of its era.
+enum ServerEra {
+    Modern(Value),
+    Legacy(Value),
+}
+
+impl McpConnection {
+    /// Asks in the newer way first. A server that says nothing may be older, or may still be starting: then both ways are tried.
+    async fn era_of_server(&self) -> Result<ServerEra, String> {
+        let mut discovering = Box::pin(self.discover());
+        let mut found = match tokio::time::timeout(PROBE_WAIT, &mut discovering).await {
+            Ok(found) => found,
+            Err(_) => {
+                let opening = self.open_legacy();
+                tokio::pin!(opening);
+                tokio::select! {
+                    biased;
+                    found = &mut discovering => match found {
+                        Ok(found) if offers_modern(&found) => return Ok(ServerEra::Modern(found)),
+                        Ok(_) | Err(_) => return opening.await.map_err(|error| error.to_string()),
+                    },
+                    opened = &mut opening => match opened {
+                        Err(McpRequestError::Refused(_)) => (&mut discovering).await,
+                        opened => return opened.map_err(|error| error.to_string()),
+                    },
+                }
+            }
+        };
+        // A server may name the versions it speaks when it is first asked.
+        if matches!(&found, Err(McpRequestError::Refused(told)) if told["code"] == UNSUPPORTED_VERSION && names_modern(&told["data"]["supported"]))
+        {
+            found = self.discover().await;
+        }
+        match found {
+            Ok(found) if offers_modern(&found) => return Ok(ServerEra::Modern(found)),
+            Ok(_) | Err(McpRequestError::Refused(_)) => {}
+            Err(McpRequestError::Lost(lost)) => match self.transport {
+                // It refused a request of the newer era in its own way.
+                McpTransport::Remote(_) if !lost.was_sent => {}
+                McpTransport::Remote(_) | McpTransport::Stdio(_) => return Err(lost.why),
+            },
+        }
+        self.open_legacy().await.map_err(|error| error.to_string())
+    }
+
+    async fn discover(&self) -> Result<Value, McpRequestError> {
+        self.request(SentRequest::new("server/discover", Map::new()), self.limits.connect).await
+    }
+
+    async fn open_legacy(&self) -> Result<ServerEra, McpRequestError> {
+        self.transport.speaks(LEGACY[0]);
+        let hello = json!({
+            "protocolVersion": LEGACY[0],
+            "capabilities": {},
+            "clientInfo": {"name": "windlass", "version": env!("CARGO_PKG_VERSION")},
+        });
+        let hello = SentRequest::new("initialize", object(hello));
+        self.request_as(Era::Legacy, hello, self.limits.connect).await.map(ServerEra::Legacy)
+    }
+}
+
 fn offers_modern(result: &Value) -> bool {
-    result["supportedVersions"]
-        .as_array()
-        .is_some_and(|versions| versions.iter().any(|version| version == MODERN))
+    names_modern(&result["supportedVersions"])
+}
+
+fn names_modern(versions: &Value) -> bool {
+    versions.as_array().is_some_and(|versions| versions.iter().any(|version| version == MODERN))
 }
 
 fn object(value: Value) -> Map<String, Value> {
@@ -226,21 +279,40 @@ impl McpConnection {
         }
     }
 
-    /// Whether the server tells of changes by itself.
+    /// Whether the server tells of changes: on pipes it does, and in the modern era to whoever listens.
     pub(super) fn tells_changes(&self) -> bool {
-        matches!(self.transport, McpTransport::Stdio(_))
+        matches!((&self.transport, self.era), (McpTransport::Stdio(_), _) | (_, Era::Modern))
+    }
+
+    /// Listens for changes of the tools, as the modern era wants it; returns when the server does not tell of them any more.
+    pub(super) async fn listen(&self) {
+        if self.era == Era::Legacy {
+            return std::future::pending().await;
+        }
+        let wanted = object(json!({"notifications": {"toolsListChanged": true}}));
+        // A server that cannot tell says so, or ends the request.
+        let _ = self.request(SentRequest::new("subscriptions/listen", wanted), LISTENS_MAX).await;
     }
 
     /// Sends a request and waits for its result.
     pub(super) async fn request(
         &self,
+        request: SentRequest,
+        within: Duration,
+    ) -> Result<Value, McpRequestError> {
+        self.request_as(self.era, request, within).await
+    }
+
+    async fn request_as(
+        &self,
+        era: Era,
         mut request: SentRequest,
         within: Duration,
     ) -> Result<Value, McpRequestError> {
-        if self.era == Era::Modern {
+        if era == Era::Modern {
             let meta = request.params.entry("_meta").or_insert_with(|| json!({}));
             meta[META_VERSION] = MODERN.into();
-            meta[META_CAPABILITIES] = json!({});
+            meta[META_CAPABILITIES] = json!({"elicitation": {"form": {}}, "extensions": {TASKS: {}}});
             meta["io.modelcontextprotocol/clientInfo"] =
                 json!({"name": "windlass", "version": env!("CARGO_PKG_VERSION")});
         }
@@ -249,6 +321,10 @@ impl McpConnection {
             McpTransport::Remote(remote) => remote.request(&request, within).await,
         };
         let mut answer = answer.map_err(McpRequestError::Lost)?;
+        if let Some(why) = answer.get(UNREADABLE) {
+            let why = format!("its answer cannot be read: {}", why.as_str().unwrap_or_default());
+            return Err(McpRequestError::Lost(LostRequest { was_sent: true, why }));
+        }
         match answer.get_mut("result").map(Value::take) {
             Some(result) => Ok(result),
             None => Err(McpRequestError::Refused(answer["error"].take())),

@@ -3,6 +3,7 @@
 //! A definition is raw JSON and is compared as such. Nothing in it decides what a call may do: the class, the claims and the
 //! approval come from the entry of the server.
 
+use super::wire::UNREADABLE;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use windlass::policy::ApprovalRule;
@@ -48,6 +49,9 @@ impl RawTools {
 fn problem(definition: &Value, name: &str, bytes_max: usize) -> Option<String> {
     if name.is_empty() || name.chars().count() > 128 {
         return Some("its name is not 1 to 128 characters".to_string());
+    }
+    if let Some(why) = definition.get(UNREADABLE) {
+        return Some(format!("its definition cannot be read: {}", why.as_str().unwrap_or_default()));
     }
     let text = definition.to_string();
     if text.len() > bytes_max {

@@ -68,6 +68,16 @@ pub(super) async fn of(result: Value, cx: &Cx) -> Result<Output, ToolError> {
     Ok(output.with_raw(RawOutput::text(result.to_string(), JSON)))
 }
 
+/// The output of a call whose end was learned from its server afterwards. An error of the tool is an end too, and is told as it was.
+pub(super) async fn landed(result: Value, cx: &Cx) -> Result<Output, ToolError> {
+    if result["isError"] != true {
+        return of(result, cx).await;
+    }
+    let told = format!("The tool ended with an error: {}", error(&result).message);
+    let output = Output { parts: vec![Part::Text(told)], ..Output::default() };
+    Ok(output.with_raw(RawOutput::text(result.to_string(), JSON)))
+}
+
 /// The failure that a result with `isError` is.
 pub(super) fn error(result: &Value) -> ToolError {
     let blocks = result["content"].as_array().into_iter().flatten();

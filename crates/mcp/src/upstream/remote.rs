@@ -1,21 +1,30 @@
-//! A server behind a URL: each message is a request of its own.
+//! A server behind a URL: each message is a request of its own, answered with JSON or with a stream of events.
 
-use super::wire::{LostRequest, SentRequest};
+use super::wire::{LostRequest, SentRequest, ServerMessage, heard, parsed};
 use crate::peer::MODERN;
 use serde_json::{Value, json};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 use windlass_http::{HttpClient, HttpRequest, HttpResponse, Method};
 
 /// A server behind a URL.
 pub(super) struct RemoteServer {
-    client: HttpClient,
-    url: String,
-    /// The declared headers, with their secrets.
-    headers: Vec<(String, String)>,
+    place: RemotePlace,
     next_id: AtomicU64,
     session: Mutex<RemoteSession>,
+    /// The server has said that its tools changed.
+    changed: Arc<Notify>,
+}
+
+/// Where a server is, and what reaches it.
+pub(super) struct RemotePlace {
+    pub(super) client: HttpClient,
+    pub(super) url: String,
+    /// The declared headers, with their secrets.
+    pub(super) headers: Vec<(String, String)>,
 }
 
 /// The version and the session that later requests name.
@@ -28,8 +37,8 @@ struct RemoteSession {
 }
 
 impl RemoteServer {
-    pub(super) fn new(client: HttpClient, url: String, headers: Vec<(String, String)>) -> RemoteServer {
-        RemoteServer { client, url, headers, next_id: AtomicU64::new(1), session: Mutex::default() }
+    pub(super) fn new(place: RemotePlace, changed: Arc<Notify>) -> RemoteServer {
+        RemoteServer { place, next_id: AtomicU64::new(1), session: Mutex::default(), changed }
     }
 
     /// Later requests speak this version.
@@ -53,14 +62,21 @@ impl RemoteServer {
         within: Duration,
     ) -> Result<Value, LostRequest> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let response = self.post(request, Some(id), within).await?;
-        let answer = answer(&response, id);
+        let mut listener = AnswerListener {
+            id,
+            request,
+            changed: &self.changed,
+            events: EventReader::default(),
+            answer: None,
+        };
+        let response = self.post(request, Some(id), within, &mut listener).await?;
+        let answer = listener.answer.or_else(|| whole_answer(&response, id));
         match (response.status, answer) {
+            (_, Some(answer)) => Ok(answer),
             (404, None) if self.session(|session| session.id.is_some()) => {
                 self.session(|session| session.is_gone = true);
                 Err(LostRequest { was_sent: false, why: "the server has forgotten the session".to_string() })
             }
-            (_, Some(answer)) => Ok(answer),
             // Refused before it was read.
             (status @ 400..=499, None) => Err(LostRequest {
                 was_sent: false,
@@ -75,8 +91,15 @@ impl RemoteServer {
 
     /// Sends a notification.
     pub(super) async fn notify(&self, request: &SentRequest, within: Duration) {
+        let mut listener = AnswerListener {
+            id: 0,
+            request,
+            changed: &self.changed,
+            events: EventReader::default(),
+            answer: None,
+        };
         // It wants no answer.
-        let _ = self.post(request, None, within).await;
+        let _ = self.post(request, None, within, &mut listener).await;
     }
 
     async fn post(
@@ -84,8 +107,31 @@ impl RemoteServer {
         request: &SentRequest,
         id: Option<u64>,
         within: Duration,
+        listener: &mut AnswerListener<'_>,
     ) -> Result<HttpResponse, LostRequest> {
-        let mut headers = self.headers.clone();
+        let request = HttpRequest {
+            method: Method::POST,
+            url: self.place.url.clone(),
+            headers: self.headers(request),
+            body: request.message(id).to_string().into_bytes(),
+            timeout: Some(within),
+            // The message is for one server alone.
+            same_origin: true,
+        };
+        let mut watch = |head: &HttpResponse, piece: &[u8]| listener.take(head, piece);
+        let sent = self.place.client.exchange_watched(request, &mut watch).await;
+        let response = sent.map_err(|failed| LostRequest {
+            was_sent: failed.was_sent,
+            why: windlass::error::chain(&failed.error),
+        })?;
+        if let Some(opened) = response.header("mcp-session-id") {
+            self.session(|session| session.id = Some(opened.to_string()));
+        }
+        Ok(response)
+    }
+
+    fn headers(&self, request: &SentRequest) -> Vec<(String, String)> {
+        let mut headers = self.place.headers.clone();
         let mut add = |name: &str, value: &str| headers.push((name.to_string(), value.to_string()));
         add("content-type", "application/json");
         add("accept", "application/json, text/event-stream");
@@ -105,23 +151,7 @@ impl RemoteServer {
         if let Some(key) = &request.key {
             add("idempotency-key", key);
         }
-        let request = HttpRequest {
-            method: Method::POST,
-            url: self.url.clone(),
-            headers,
-            body: request.message(id).to_string().into_bytes(),
-            timeout: Some(within),
-            // The message is for one server alone.
-            same_origin: true,
-        };
-        let response = self.client.exchange(request).await.map_err(|failed| LostRequest {
-            was_sent: failed.was_sent,
-            why: windlass::error::chain(&failed.error),
-        })?;
-        if let Some(opened) = response.header("mcp-session-id") {
-            self.session(|session| session.id = Some(opened.to_string()));
-        }
-        Ok(response)
+        headers
     }
 }
 
@@ -134,25 +164,94 @@ fn header_text(text: &str) -> String {
     format!("=?base64?{}?=", base64::engine::general_purpose::STANDARD.encode(text))
 }
 
-/// The answer in a response: JSON, or one of server-sent events.
-fn answer(response: &HttpResponse, id: u64) -> Option<Value> {
+fn is_stream(head: &HttpResponse) -> bool {
+    head.header("content-type").unwrap_or_default().starts_with("text/event-stream")
+}
+
+/// The answer in a response that is one message.
+fn whole_answer(response: &HttpResponse, id: u64) -> Option<Value> {
     let is_answer = |message: &Value| message.get("method").is_none() && message["id"] == json!(id);
-    let kind = response.header("content-type").unwrap_or_default();
-    if !kind.starts_with("text/event-stream") {
-        return serde_json::from_slice(&response.body).ok().filter(is_answer);
-    }
-    let text = String::from_utf8_lossy(&response.body);
-    let mut data = String::new();
-    for line in text.lines().chain([""]) {
-        if let Some(piece) = line.strip_prefix("data:") {
-            data.push_str(piece.strip_prefix(' ').unwrap_or(piece));
-        } else if line.is_empty() {
-            let message = serde_json::from_str(&data).ok().filter(is_answer);
-            if message.is_some() {
-                return message;
+    parsed(&response.body).filter(|message| !is_stream(response) && is_answer(message))
+}
+
+/// Hears the events of a response until the answer is among them.
+struct AnswerListener<'a> {
+    id: u64,
+    request: &'a SentRequest,
+    changed: &'a Notify,
+    events: EventReader,
+    answer: Option<Value>,
+}
+
+impl AnswerListener<'_> {
+    fn take(&mut self, head: &HttpResponse, piece: &[u8]) -> ControlFlow<()> {
+        if !is_stream(head) {
+            return ControlFlow::Continue(());
+        }
+        for message in self.events.take(piece) {
+            match heard(message) {
+                ServerMessage::Answer { id, message } if id == self.id => {
+                    self.answer = Some(message);
+                    return ControlFlow::Break(());
+                }
+                ServerMessage::Progress { token, progress } if token == self.id => {
+                    if let Some(sender) = &self.request.progress {
+                        sender.send_replace(Some(progress));
+                    }
+                }
+                ServerMessage::ToolsChanged => self.changed.notify_one(),
+                // It was told that nothing is offered to it.
+                ServerMessage::Request { .. } => {}
+                ServerMessage::Answer { .. } | ServerMessage::Progress { .. } | ServerMessage::Other => {}
             }
-            data.clear();
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Server-sent events, as their pieces arrive. The size of a body is bounded, and so is what waits here.
+#[derive(Default)]
+struct EventReader {
+    /// The beginning of a line.
+    line: Vec<u8>,
+    /// The data of the event so far.
+    data: Vec<u8>,
+}
+
+impl EventReader {
+    /// The messages of the events that end in this piece.
+    fn take(&mut self, piece: &[u8]) -> Vec<Value> {
+        let mut messages = Vec::new();
+        for byte in piece {
+            if *byte != b'\n' {
+                self.line.push(*byte);
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            let line = line.strip_suffix(b"\r").unwrap_or(&line);
+            if line.is_empty() {
+                messages.extend(parsed(&std::mem::take(&mut self.data)));
+            } else if let Some(data) = line.strip_prefix(b"data:") {
+                self.data.extend_from_slice(data.strip_prefix(b" ").unwrap_or(data));
+                self.data.push(b'\n');
+            }
+        }
+        messages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_however_they_are_cut() {
+        let text = "event: message\r\ndata: {\"a\":\r\ndata:  1}\r\n\r\n:\n\ndata: no message\n\ndata:{\"b\":2}\n\ndata: {\"c\"";
+        for size in 1..text.len() {
+            let mut events = EventReader::default();
+            let read: Vec<Value> =
+                text.as_bytes().chunks(size).flat_map(|piece| events.take(piece)).collect();
+            assert_eq!(read, [json!({"a": 1}), json!({"b": 2})], "{size}");
         }
     }
-    None
 }

@@ -4,7 +4,7 @@ use super::connection::{McpConnection, McpConnectionLimits, McpConnector};
 use super::definition::{self, RawTools};
 use super::tool::McpTool;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use windlass::Runtime;
@@ -26,6 +26,8 @@ pub(super) struct ServerLink {
     state: tokio::sync::Mutex<LinkState>,
     /// The registered tools, by their names at the server: the name here, and the definition.
     offered: Mutex<BTreeMap<String, (String, Arc<Value>)>>,
+    /// The tasks that this process has asked the server to cancel.
+    cancelled: Mutex<BTreeSet<String>>,
     /// The last told difference between what is accepted and what the server has.
     told: Mutex<String>,
 }
@@ -55,6 +57,7 @@ impl ServerLink {
             launcher: launcher.clone(),
             state: tokio::sync::Mutex::default(),
             offered: Mutex::default(),
+            cancelled: Mutex::default(),
             told: Mutex::default(),
         })
     }
@@ -178,6 +181,16 @@ impl ServerLink {
             }
             *told = summary;
         }
+    }
+
+    /// Notes that a task was asked to stop: from then on it is not waited for as long as it likes.
+    pub(super) fn note_cancelled(&self, task: &str) {
+        self.cancelled.lock().unwrap_or_else(PoisonError::into_inner).insert(task.to_string());
+    }
+
+    /// Whether a task was asked to stop; it is forgotten.
+    pub(super) fn take_cancelled(&self, task: &str) -> bool {
+        self.cancelled.lock().unwrap_or_else(PoisonError::into_inner).remove(task)
     }
 
     fn offered(&self) -> MutexGuard<'_, BTreeMap<String, (String, Arc<Value>)>> {

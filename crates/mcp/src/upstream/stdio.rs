@@ -4,7 +4,9 @@
 //! waits for them; another writes. A line that is no message is skipped, one that is too long ends the server: what follows
 //! could not be trusted to be the next message.
 
-use super::wire::{LostRequest, ProgressSender, SentRequest, ServerMessage, cancelled, heard, refusal};
+use super::wire::{
+    LostRequest, ProgressSender, SentRequest, ServerMessage, cancelled, heard, parsed, refusal,
+};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -248,7 +250,7 @@ impl ServerLineReader {
     }
 
     fn hear(&self, line: &[u8]) {
-        let Ok(message) = serde_json::from_slice::<Value>(line) else { return };
+        let Some(message) = parsed(line) else { return };
         match heard(message) {
             ServerMessage::Answer { id, message } => {
                 let Some(waiting) = self.shared.waiting().remove(&id) else { return };

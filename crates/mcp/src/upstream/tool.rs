@@ -2,7 +2,9 @@
 
 use super::connection::{McpConnection, McpRequestError};
 use super::output;
+use super::questions::{InputRequired, round_step};
 use super::server::{ServerLink, UnreachableServer};
+use super::task::{Answering, CANCEL_WAIT, TASK_STEP, UpstreamTask};
 use super::wire::SentRequest;
 use crate::message::{INVALID_PARAMS, METHOD_NOT_FOUND};
 use serde_json::{Map, Value, json};
@@ -10,7 +12,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 use windlass::error::{FailureClass, Retry};
-use windlass::tool::{BoundContent, BoundFuture, PrepareCx, Progress};
+use windlass::tool::{
+    BoundContent, BoundFuture, PrepareCx, Progress, Reconcile, ReconcileFuture, Reconciled,
+};
 use windlass::{Cx, Output, Tool, ToolError, ToolFuture, ToolSpec};
 use windlass_tools::declared::McpServer;
 
@@ -40,6 +44,10 @@ impl Tool for McpTool {
         Box::pin(async move { self.call(args, cx).await })
     }
 
+    fn reconciler(&self) -> Option<&dyn Reconcile> {
+        Some(self)
+    }
+
     /// The raw definition and the server's entry.
     fn bound<'a>(&'a self, _args: &'a Value, _cx: &'a PrepareCx<'a>) -> Option<BoundFuture<'a>> {
         Some(Box::pin(async move {
@@ -54,35 +62,84 @@ impl Tool for McpTool {
     }
 }
 
+/// Of a call that became a task at its server, the task tells whether it took effect.
+impl Reconcile for McpTool {
+    fn reconcile<'a>(&'a self, _args: Value, cx: &'a Cx) -> ReconcileFuture<'a> {
+        Box::pin(async move {
+            let (Some(link), Some(task)) =
+                (self.link.upgrade(), cx.recorded_step::<UpstreamTask>(TASK_STEP)?)
+            else {
+                return Ok(Reconciled::Unknown);
+            };
+            let following = self.follow(&link, &task, Answering::Nobody, cx);
+            let result = match link.take_cancelled(&task.id) {
+                // It may not stop, and whoever has cancelled the call waits.
+                true => tokio::time::timeout(CANCEL_WAIT, following)
+                    .await
+                    .map_err(|_| ToolError::new("the task was asked to stop and goes on"))??,
+                false => following.await?,
+            };
+            Ok(Reconciled::Landed(output::landed(result, cx).await?))
+        })
+    }
+}
+
 impl McpTool {
     async fn call(&self, args: Value, cx: &Cx) -> Result<Output, ToolError> {
         let Some(link) = self.link.upgrade() else {
             return Err(ToolError::internal("the MCP servers are closed").did_not_happen());
         };
+        // An earlier attempt has begun it, and it goes on at the server.
+        if let Some(task) = cx.recorded_step::<UpstreamTask>(TASK_STEP)? {
+            let result = self.follow(&link, &task, Answering::People, cx).await?;
+            return self.result(result, cx).await;
+        }
         let connection = tokio::select! {
             connection = link.connection() => connection.map_err(|why| self.unreachable(&why))?,
             () = cx.stopping() => return Err(ToolError::stopped().did_not_happen()),
         };
         self.check(&connection)?;
-        let mut state = None;
+        let (mut asked, mut round) = self.recorded_round(cx)?;
         for _ in 0..ROUNDS_MAX {
-            if cx.is_stopping() && state.is_none() {
+            if cx.is_stopping() && asked.is_none() {
                 return Err(ToolError::stopped().did_not_happen());
             }
-            let request = self.request(&args, state.take(), cx);
-            let result = self.exchange(&link, &connection, request, cx).await?;
-            if result["resultType"] != "input_required" {
-                return self.result(result, cx).await;
-            }
-            let asked = result["inputRequests"].as_object().is_some_and(|asked| !asked.is_empty());
-            let (false, Some(kept)) = (asked, result.get("requestState")) else {
-                return Err(ToolError::new(
-                    "The server asks a person for more, which this gateway cannot pass on. Tell the user.",
-                ));
+            let continued = match &asked {
+                Some(asked) => Some((asked, self.ask_people(asked, &format!("round {round}"), cx).await?)),
+                None => None,
             };
-            state = Some(kept.clone());
+            let request = self.request(&args, continued, cx);
+            let mut result = self.exchange(&link, &connection, request, cx).await?;
+            match result["resultType"].as_str() {
+                Some("task") => {
+                    let task = UpstreamTask::of(&result)
+                        .ok_or_else(|| ToolError::aborted("The server made a task without an id."))?;
+                    // Recorded before it is waited for: after a restart it is found by its id.
+                    let task = cx.step(TASK_STEP, (), |()| async { Ok(task) }).await?;
+                    let result = self.follow(&link, &task, Answering::People, cx).await?;
+                    return self.result(result, cx).await;
+                }
+                Some("input_required") => {
+                    let mut next = InputRequired::of(&mut result)?;
+                    if !next.requests.is_empty() {
+                        round += 1;
+                        next = cx.step(&round_step(round), (), |()| async { Ok(next) }).await?;
+                    }
+                    asked = Some(next);
+                }
+                _ => return self.result(result, cx).await,
+            }
         }
         Err(ToolError::aborted("The server asked for the call to be repeated again and again."))
+    }
+
+    /// The last questions that an earlier attempt has recorded, and their number.
+    fn recorded_round(&self, cx: &Cx) -> Result<(Option<InputRequired>, u32), ToolError> {
+        let (mut asked, mut round) = (None, 0);
+        while let Some(next) = cx.recorded_step(&round_step(round + 1))? {
+            (asked, round) = (Some(next), round + 1);
+        }
+        Ok((asked, round))
     }
 
     /// Refuses a tool that is not what was accepted any more.
@@ -98,7 +155,12 @@ impl McpTool {
         Err(ToolError { did_not_happen: true, retry: Retry::Never, ..ToolError::new(message) })
     }
 
-    fn request(&self, args: &Value, state: Option<Value>, cx: &Cx) -> SentRequest {
+    fn request(
+        &self,
+        args: &Value,
+        continued: Option<(&InputRequired, Map<String, Value>)>,
+        cx: &Cx,
+    ) -> SentRequest {
         let key = cx.idempotency_key();
         let mut meta = json!({"io.windlass/key": key});
         if let Some(parent) = cx.traceparent() {
@@ -110,7 +172,12 @@ impl McpTool {
         params.insert("name".to_string(), self.name.clone().into());
         params.insert("arguments".to_string(), args);
         params.insert("_meta".to_string(), meta);
-        params.extend(state.map(|state| ("requestState".to_string(), state)));
+        if let Some((asked, answers)) = continued {
+            params.extend(asked.state.clone().map(|state| ("requestState".to_string(), state)));
+            if !answers.is_empty() {
+                params.insert("inputResponses".to_string(), Value::Object(answers));
+            }
+        }
         let name = Some(self.name.clone());
         SentRequest { name, key: Some(key), ..SentRequest::new("tools/call", params) }
     }
@@ -167,7 +234,7 @@ impl McpTool {
         error.safe_to_retry_after(u64::try_from(why.again_in.as_millis()).unwrap_or(u64::MAX))
     }
 
-    fn failed(&self, error: &McpRequestError) -> ToolError {
+    pub(super) fn failed(&self, error: &McpRequestError) -> ToolError {
         let name = &self.server.name;
         match error {
             McpRequestError::Refused(told) => {

@@ -1,7 +1,10 @@
 //! Messages to and from servers of others.
 
 use crate::message::METHOD_NOT_FOUND;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use tokio::sync::watch;
 use windlass::tool::Progress;
 
@@ -13,7 +16,7 @@ pub(super) type ProgressSender = watch::Sender<Option<Progress>>;
 pub(super) struct SentRequest {
     pub(super) method: &'static str,
     pub(super) params: Map<String, Value>,
-    /// The name of the tool, where there is one.
+    /// The name of the tool or the task, where there is one.
     pub(super) name: Option<String>,
     /// The idempotency key of the call, where there is one.
     pub(super) key: Option<String>,
@@ -67,6 +70,49 @@ pub(super) enum ServerMessage {
     Other,
 }
 
+/// The field of a definition, or of an answer, that could not be read; its value says why.
+pub(super) const UNREADABLE: &str = "io.windlass/unreadable";
+const TOO_DEEP: &str = "it is nested deeper than 128 levels";
+
+/// Reads a message. Of one that is nested too deep the rest is still read: a tool hides no other, and an answer is not awaited in vain.
+pub(super) fn parsed(text: &[u8]) -> Option<Value> {
+    serde_json::from_slice(text).ok().or_else(|| partly_read(text))
+}
+
+#[derive(Deserialize)]
+struct DeepAnswer<'a> {
+    id: u64,
+    #[serde(borrow)]
+    result: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct DeepPage<'a> {
+    #[serde(borrow)]
+    tools: Vec<&'a RawValue>,
+    #[serde(rename = "nextCursor")]
+    next_cursor: Option<Value>,
+}
+
+fn partly_read(text: &[u8]) -> Option<Value> {
+    let answer: DeepAnswer<'_> = serde_json::from_slice(text).ok()?;
+    let Ok(page) = serde_json::from_str::<DeepPage<'_>>(answer.result.get()) else {
+        return Some(json!({"jsonrpc": "2.0", "id": answer.id, UNREADABLE: TOO_DEEP}));
+    };
+    let tools: Vec<Value> = page.tools.into_iter().map(partly_read_tool).collect();
+    let result = json!({"tools": tools, "nextCursor": page.next_cursor});
+    Some(json!({"jsonrpc": "2.0", "id": answer.id, "result": result}))
+}
+
+/// A definition, or the name of one that cannot be read.
+fn partly_read_tool(tool: &RawValue) -> Value {
+    serde_json::from_str(tool.get()).unwrap_or_else(|_| {
+        let fields: BTreeMap<String, &RawValue> = serde_json::from_str(tool.get()).unwrap_or_default();
+        let name = fields.get("name").and_then(|name| serde_json::from_str::<String>(name.get()).ok());
+        json!({"name": name, UNREADABLE: TOO_DEEP})
+    })
+}
+
 pub(super) fn heard(message: Value) -> ServerMessage {
     let Some(method) = message.get("method").and_then(Value::as_str) else {
         return match message["id"].as_u64() {
@@ -104,4 +150,26 @@ pub(super) fn refusal(id: &Value, method: &str) -> Value {
     let error =
         json!({"code": METHOD_NOT_FOUND, "message": format!("{method:?} is not offered by this client")});
     json!({"jsonrpc": "2.0", "id": id, "error": error})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_definition_that_is_nested_too_deep_hides_no_other() {
+        let deep = format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000));
+        let page = format!(
+            r#"{{"jsonrpc": "2.0", "id": 7, "result": {{"tools": [{{"name": "a", "inputSchema": {{}}}},
+               {{"name": "deep", "inputSchema": {deep}}}], "nextCursor": "next"}}}}"#
+        );
+        let read = parsed(page.as_bytes()).expect("it is read");
+        assert_eq!((&read["id"], &read["result"]["nextCursor"]), (&json!(7), &json!("next")));
+        let tools = read["result"]["tools"].as_array().expect("tools");
+        assert_eq!(tools[0], json!({"name": "a", "inputSchema": {}}));
+        assert_eq!((&tools[1]["name"], &tools[1][UNREADABLE]), (&json!("deep"), &json!(TOO_DEEP)));
+        let answer = format!(r#"{{"jsonrpc": "2.0", "id": 8, "result": {{"content": {deep}}}}}"#);
+        assert_eq!(parsed(answer.as_bytes()).expect("it is read")[UNREADABLE], TOO_DEEP);
+        assert_eq!(parsed(b"no message"), None);
+    }
 }

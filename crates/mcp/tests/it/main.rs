@@ -3,5 +3,6 @@
 
 mod answers;
 mod identity;
+mod listens;
 mod people;
 mod rig;

@@ -82,6 +82,16 @@ impl Cx {
         self.run_step(name, input, run, StepRepeat::Never).await
     }
 
+    /// The value of a step that this call has recorded, without running it; `None` if there is none. Also a
+    /// [`Reconcile`](crate::tool::Reconcile) can read it: what the attempt that did not return had recorded.
+    pub fn recorded_step<O: DeserializeOwned>(&self, name: &str) -> Result<Option<O>, StepError> {
+        let steps = self.book().done_steps();
+        let Some((.., value)) = steps.into_iter().find(|(known, ..)| **known == *name) else {
+            return Ok(None);
+        };
+        read(name, &self.unsealed(name, value)?).map(Some)
+    }
+
     /// The idempotency key of a step: stable over attempts and restarts.
     pub fn step_key(&self, name: &str) -> String {
         step_key(&self.idempotency_key(), name)

@@ -118,6 +118,17 @@ impl Book {
         page.start_is_noted = !page.notes.is_empty();
     }
 
+    /// Shows the recorded operations to a tool that is asked about an attempt. It cannot record any.
+    pub(crate) fn show(&self, held: &mut Held) {
+        self.page.lock().operations = held.call.lend_operations();
+    }
+
+    /// Takes back what was shown.
+    pub(crate) fn hide(&self, held: &mut Held) {
+        let operations = self.page.lock().operations.take();
+        held.call.take_back(operations, None);
+    }
+
     /// Makes it new, for another attempt.
     pub(crate) fn clear(&mut self) {
         *self.page.get_mut() = BookPage::default();

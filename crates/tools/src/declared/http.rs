@@ -93,13 +93,13 @@ pub(super) fn read(
 }
 
 pub(super) fn client(internal: bool, limits: &Limits) -> Result<HttpClient, windlass_http::HttpError> {
+    HttpClient::new(HttpConfig { body_bytes_max: limits.http_bytes_max, ..client_config(internal) })
+}
+
+/// The rules of a client: `internal` lets it connect to addresses that are not public, and without TLS.
+pub(super) fn client_config(internal: bool) -> HttpConfig {
     let allowed = EVERYWHERE.iter().filter_map(|range| range.parse().ok()).filter(|_| internal).collect();
-    HttpClient::new(HttpConfig {
-        allowed,
-        plain_http: internal,
-        body_bytes_max: limits.http_bytes_max,
-        ..HttpConfig::default()
-    })
+    HttpConfig { allowed, plain_http: internal, ..HttpConfig::default() }
 }
 
 fn method(source: &DeclarationSource<'_>, given: Option<Spanned<String>>) -> Result<Method, ConfigError> {

@@ -13,12 +13,13 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 use windlass::sessions::check_session_name;
 use windlass::tool::ClaimTemplate;
 use windlass::{EffectClass, Limits};
-use windlass_http::{HttpClient, Method};
+use windlass_http::{HttpClient, HttpConfig, Method};
 
 /// An MCP server of others.
 #[derive(Clone, Debug)]
@@ -300,7 +301,13 @@ fn address(
     let written =
         WrittenRequest { method: Method::POST, url: url.get_ref().clone(), headers: written, body: None };
     let request = RequestTemplate::new(&written, &BTreeSet::new()).map_err(refused)?;
-    let client = http::client(internal, limits).map_err(|error| refused(windlass::error::chain(&error)))?;
+    // A call may take as long as an attempt of its tool.
+    let client = HttpClient::new(HttpConfig {
+        timeout: Duration::from_millis(WAIT_MS_MAX.unsigned_abs()),
+        body_bytes_max: limits.mcp_message_bytes_max,
+        ..http::client_config(internal)
+    });
+    let client = client.map_err(|error| refused(windlass::error::chain(&error)))?;
     Ok(McpPlace::Url { request, client })
 }
 

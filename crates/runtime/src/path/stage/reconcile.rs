@@ -61,16 +61,21 @@ pub(crate) async fn ask(
         attempt,
         redrive: true,
         began_us: now_us,
-        signal,
+        signal: signal.clone(),
         approved: None,
         handed: None,
     };
     let cx = attempt::context(held, frame);
-    let asked = caught(|| reconciler.reconcile(args, &cx))?;
-    let answer = tokio::select! {
-        answer = polled(asked) => answer,
-        () = rt.wheel.until(due_us) => return Err("it took too long to tell".to_string()),
+    signal.book.show(held);
+    let answer = async {
+        let asked = caught(|| reconciler.reconcile(args, &cx))?;
+        tokio::select! {
+            answer = polled(asked) => answer,
+            () = rt.wheel.until(due_us) => Err("it took too long to tell".to_string()),
+        }
     };
+    let answer = answer.await;
+    signal.book.hide(held);
     answer?.map_err(|error: ToolError| error.detail.unwrap_or(error.message))
 }
 
