@@ -62,7 +62,7 @@ impl Runtime {
         waits::live(&self.0, |name| name == session).into_iter().map(|(_, open)| open).collect()
     }
 
-    /// What an open call does, as a sentence for people. `None`: it is not open here.
+    /// A sentence for people about what an open call does. `None`: it is not open here.
     pub fn narration(&self, open: &OpenCall, locale: Locale) -> Option<String> {
         let handle = Handle::parse(&open.call)?;
         let call = CallId::unpacked(handle.open(self.0.store.secret(), HandleKind::Call)?);

@@ -244,7 +244,7 @@ impl Words {
     }
 }
 
-/// What an open call does, as its first event said or will say it. `None`: it is not open here.
+/// The sentence about an open call that its first event said or will say. `None`: it is not open here.
 pub(crate) fn narration(rt: &Inner, session: &str, call: CallId, locale: Locale) -> Option<String> {
     let batch = rt.owned_session(session)?.find_no(call.batch)?;
     let subject = Subject::running(rt, &batch, call.ordinal)?;

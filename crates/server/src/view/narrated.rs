@@ -1,4 +1,4 @@
-//! What running calls do, as sentences for people.
+//! Sentences for people about running calls.
 
 use super::{ShownCall, View};
 use crate::sessions::SessionAbout;

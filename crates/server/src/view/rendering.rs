@@ -36,7 +36,7 @@ pub(super) struct CallExtras {
     /// Its journal, where that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) journal: Option<Vec<Value>>,
-    /// What it does, as a sentence for people, where it is listed or shown alone and runs on this server.
+    /// A sentence for people about what it does, where it is listed or shown alone and runs on this server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) narration: Option<String>,
     /// When it was asked for.

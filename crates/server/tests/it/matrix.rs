@@ -243,7 +243,8 @@ impl Route {
 
     /// Whether a session or a toolbox is opened by it.
     pub fn opens(&self) -> bool {
-        let opened_by_post = ["/batches", "/schedules", "/triggers", "/events", "/inbox"];
+        let opened_by_post =
+            ["/batches", "/schedules", "/schedules/preview", "/triggers", "/events", "/inbox"];
         (self.method == "POST" && opened_by_post.iter().any(|end| self.path.ends_with(end)))
             || self.path == "/mcp/{session}"
             || self.path.ends_with("{key}/calls")

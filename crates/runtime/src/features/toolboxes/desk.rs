@@ -303,11 +303,11 @@ fn next_for(queue: &VecDeque<Arc<Seat>>, has: &[Arc<Seat>], now_us: u64, alone_u
     let is_exclusive = |seat: &Arc<Seat>| seat.is_suspect && now_us < seat.since_us.saturating_add(alone_us);
     if has.iter().any(is_exclusive) {
         // The calls inside it are part of it.
-        return queue.iter().position(|seat| seat.cx.parent().is_some());
+        return queue.iter().position(|seat| seat.is_inside);
     }
     match queue.iter().position(is_exclusive) {
         Some(place) if has.is_empty() => Some(place),
-        Some(_) => queue.iter().position(|seat| seat.cx.parent().is_some()),
+        Some(_) => queue.iter().position(|seat| seat.is_inside),
         None => (!queue.is_empty()).then_some(0),
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Seat {
     pub(super) manifest: Digest,
     /// Whether its call is suspected of killing the processes that run it: then it runs alone in one.
     pub(super) is_suspect: bool,
+    /// Whether another call made it, or started it as a task.
+    pub(super) is_inside: bool,
     /// When it began here, by the clock that never jumps.
     pub(super) since_us: u64,
     pub(super) cx: Cx,
@@ -87,6 +89,7 @@ impl Seat {
             toolbox: link.toolbox.clone(),
             manifest: link.manifest,
             is_suspect,
+            is_inside: cx.parent().is_some(),
             since_us,
             cx,
             args,
