@@ -18,7 +18,7 @@ const TASKS_MAX: usize = 64;
 const META_SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// A client that listens.
-struct Listening {
+struct ListeningClient {
     gateway: Gateway,
     visitor: Visitor,
     peer: Peer,
@@ -43,7 +43,7 @@ pub(crate) async fn begin(
         Value::Array(ids) if ids.len() <= TASKS_MAX && ids.iter().all(Value::is_string) => {
             ids.iter().filter_map(|id| id.as_str().map(str::to_string)).collect()
         }
-        _ => {
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
             let told = format!("`notifications.taskIds` must be at most {TASKS_MAX} ids of tasks");
             return Err(RpcError::params(told));
         }
@@ -61,7 +61,7 @@ pub(crate) async fn begin(
     let tasks = ids.into_iter().map(|id| (id, Value::Null)).collect();
     let (conversation, voice, listener) = Conversation::begin();
     let running = gateway.running(&visitor, headers, &request.id, &conversation);
-    let listening = Listening { gateway: gateway.clone(), visitor, peer, id: request.id, tools, tasks };
+    let listening = ListeningClient { gateway: gateway.clone(), visitor, peer, id: request.id, tools, tasks };
     tokio::spawn(async move {
         listening.run(voice, listener).await;
         drop(running);
@@ -69,7 +69,7 @@ pub(crate) async fn begin(
     Ok(Exchange::Stream(conversation))
 }
 
-impl Listening {
+impl ListeningClient {
     async fn run(mut self, voice: ConversationVoice, mut listener: FateListener) {
         let mut accepted = json!({"toolsListChanged": self.tools.is_some()});
         if !self.tasks.is_empty() {

@@ -5,10 +5,10 @@
 
 use crate::gateway::Visitor;
 use serde_json::{Map, Value, json};
-use windlass::Runtime;
 use windlass::approvals::ApprovalDecision;
 use windlass::error::{AskError, SessionError};
 use windlass::inspect::{WaitingCall, WaitingKind};
+use windlass::{EffectClass, Runtime};
 
 /// A form for a person.
 #[derive(Debug)]
@@ -33,14 +33,22 @@ pub(crate) async fn forms(
     if !visitor.may_approve && !visitor.may_answer {
         return Ok(Vec::new());
     }
-    // One that was answered a moment ago may still be recorded as waiting. A body that waits for an answer itself is running.
-    let live = runtime.live_in(&visitor.session).into_iter().find(|open| open.call == call);
-    if live.is_some_and(|open| !["awaiting_approval", "awaiting_input", "running"].contains(&open.state)) {
-        return Ok(Vec::new());
-    }
     let waiting = runtime.waiting().await?;
-    let own = waiting.iter().filter(|(_, waits)| waits.call == call);
-    Ok(own.filter_map(|(_, waits)| form(visitor, waits)).collect())
+    let own: Vec<_> = waiting.iter().filter(|(_, waits)| waits.call == call).collect();
+    // One that was answered a moment ago may still be recorded as waiting. Only a body that is not dropped meanwhile waits while it runs.
+    let live = runtime.live_in(&visitor.session).into_iter().find(|open| open.call == call);
+    let waits = match live.as_ref().filter(|_| !own.is_empty()) {
+        Some(open) if open.state == "running" => !is_stepped(runtime, visitor, &open.tool).await?,
+        Some(open) => ["awaiting_approval", "awaiting_input"].contains(&open.state),
+        None => true,
+    };
+    Ok(own.into_iter().filter(|_| waits).filter_map(|(_, waits)| form(visitor, waits)).collect())
+}
+
+async fn is_stepped(runtime: &Runtime, visitor: &Visitor, name: &str) -> Result<bool, SessionError> {
+    let tools = runtime.tools_of(&visitor.session).await?;
+    let found = tools.iter().filter_map(|listed| listed.tool.as_ref()).find(|tool| tool.spec.name == name);
+    Ok(found.is_some_and(|tool| tool.class == EffectClass::Stepped))
 }
 
 impl PersonForm {

@@ -161,7 +161,7 @@ async fn handshake(
     Ok(connection)
 }
 
-/// What a server has said about itself, in the way of its era.
+/// A server's description of itself, in the way of its era.
 enum ServerEra {
     Modern(Value),
     Legacy(Value),

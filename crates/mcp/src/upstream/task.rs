@@ -31,9 +31,9 @@ pub(super) struct UpstreamTask {
     pub(super) id: String,
 }
 
-/// Who answers the questions of a task.
+/// The audience of a task's questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answering {
+pub(super) enum QuestionAudience {
     People,
     /// Nobody can be asked here.
     Nobody,
@@ -57,7 +57,7 @@ impl McpTool {
         &self,
         link: &Arc<ServerLink>,
         task: &UpstreamTask,
-        answering: Answering,
+        answering: QuestionAudience,
         cx: &Cx,
     ) -> Result<Value, ToolError> {
         let mut answered = BTreeSet::new();
@@ -72,7 +72,7 @@ impl McpTool {
                 "failed" => return Err(self.failed(&McpRequestError::Refused(state["error"].take()))),
                 "cancelled" => return Err(ToolError::aborted("The task was cancelled at its server.")),
                 "input_required" => {
-                    if answering == Answering::Nobody {
+                    if answering == QuestionAudience::Nobody {
                         return Err(ToolError::new("the task waits for an answer to a question"));
                     }
                     self.answer_task(&connection, task, &mut state, &mut answered, cx).await?;

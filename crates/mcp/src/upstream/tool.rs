@@ -4,7 +4,7 @@ use super::connection::{McpConnection, McpRequestError};
 use super::output;
 use super::questions::{InputRequired, round_step};
 use super::server::{ServerLink, UnreachableServer};
-use super::task::{Answering, CANCEL_WAIT, TASK_STEP, UpstreamTask};
+use super::task::{CANCEL_WAIT, QuestionAudience, TASK_STEP, UpstreamTask};
 use super::wire::SentRequest;
 use crate::message::{INVALID_PARAMS, METHOD_NOT_FOUND};
 use serde_json::{Map, Value, json};
@@ -71,7 +71,7 @@ impl Reconcile for McpTool {
             else {
                 return Ok(Reconciled::Unknown);
             };
-            let following = self.follow(&link, &task, Answering::Nobody, cx);
+            let following = self.follow(&link, &task, QuestionAudience::Nobody, cx);
             let result = match link.take_cancelled(&task.id) {
                 // It may not stop, and whoever has cancelled the call waits.
                 true => tokio::time::timeout(CANCEL_WAIT, following)
@@ -91,7 +91,7 @@ impl McpTool {
         };
         // An earlier attempt has begun it, and it goes on at the server.
         if let Some(task) = cx.recorded_step::<UpstreamTask>(TASK_STEP)? {
-            let result = self.follow(&link, &task, Answering::People, cx).await?;
+            let result = self.follow(&link, &task, QuestionAudience::People, cx).await?;
             return self.result(result, cx).await;
         }
         let connection = tokio::select! {
@@ -116,7 +116,7 @@ impl McpTool {
                         .ok_or_else(|| ToolError::aborted("The server made a task without an id."))?;
                     // Recorded before it is waited for: after a restart it is found by its id.
                     let task = cx.step(TASK_STEP, (), |()| async { Ok(task) }).await?;
-                    let result = self.follow(&link, &task, Answering::People, cx).await?;
+                    let result = self.follow(&link, &task, QuestionAudience::People, cx).await?;
                     return self.result(result, cx).await;
                 }
                 Some("input_required") => {

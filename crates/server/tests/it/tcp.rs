@@ -199,8 +199,9 @@ fn unchunked(head: &str, body: &str) -> String {
         if size == 0 {
             break;
         }
-        whole.push_str(&behind[..size]);
-        rest = &behind[size + 2..];
+        // Of the last piece there may be less so far.
+        whole.push_str(behind.get(..size).unwrap_or(behind));
+        rest = behind.get(size + 2..).unwrap_or_default();
     }
     whole
 }

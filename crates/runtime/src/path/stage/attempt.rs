@@ -170,12 +170,8 @@ pub(crate) async fn run(
         Watched::Ran(ran) => returned(held, tool, ended, ran).await,
         Watched::Stopped(stop) => Fact::Stopped(stopped(held, tool, ended, stop, left.unsettled)?),
     };
-    if signal.is_taken_back() {
-        return handing::take_back(held, attempt);
-    }
-    // An attempt that was told to stop before has been stopped, whoever ran it.
-    if signal.is_lost() && matches!(fact, Fact::Aborted(_)) {
-        return handing::lose(held, attempt);
+    if let Some(ended) = handing::end_by_desk(held, attempt, &signal, &fact) {
+        return ended;
     }
     held.spare.signal = Some(signal);
     // Who asked for the stop stands before it in the story.

@@ -6,6 +6,7 @@ use crate::path::drive::note_lost;
 use crate::path::stage::attempt;
 use crate::session::held::Held;
 use crate::session::permission::HeldPermit;
+use crate::session::signal::AttemptSignal;
 use crate::session::turns::{Turn, Turns};
 use crate::tools::registry::{Registered, ToolLookup};
 use crate::tools::toolbox::{HandedAttempt, ToolboxLink};
@@ -49,15 +50,30 @@ fn hand(held: &mut Held, link: &ToolboxLink, start: Start) -> Result<Option<Hand
     Ok(Some(HandedAttempt { token: Some(token), hash, is_suspect }))
 }
 
+/// Ends an attempt that its toolbox did not: it was taken back before a process had it, or is lost with its process. `None`: it ended
+/// by itself, or was told to stop before; then it has been stopped, whoever ran it.
+pub(super) fn end_by_desk(
+    held: &mut Held,
+    attempt: AttemptNo,
+    signal: &AttemptSignal,
+    fact: &Fact,
+) -> Option<Result<(), Lost>> {
+    if signal.is_taken_back() {
+        return Some(take_back(held, attempt));
+    }
+    let is_lost = signal.is_lost() && matches!(fact, Fact::Aborted(_));
+    is_lost.then(|| lose(held, attempt))
+}
+
 /// Takes a start back that no process has taken: the call is judged anew, and waits for a process.
-pub(super) fn take_back(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
+fn take_back(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
     held.hear()?;
     held.permit = HeldPermit::unjudged();
     held.note(Fact::Withheld(Withheld { attempt }))
 }
 
 /// The process that had an attempt is gone: as after the death of an owner, the class decides, and it counts against the call.
-pub(super) fn lose(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
+fn lose(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost> {
     held.hear()?;
     held.note(Fact::Lost(LostAttempt { attempt, blamed: true }))
 }
