@@ -168,6 +168,9 @@ test("the documented toolbox survives a kill of its process while it waits", asy
     const order = [{ id: "o", tool: "order", args: { item: "tea", count: 2 } }];
     await client.batch(order, { key: "k", wait: "none" });
     const key = await until(() => /windlass complete (\S+)/.exec(said)?.[1], "the invoice");
+    // A step whose end is not recorded would run again.
+    const waiting = () => fetch(`${url}/v1/sessions/documented/calls?state=awaiting_completion`, { headers }).then((response) => response.json());
+    await until(async () => (await waiting()).items.length === 1, "the wait for the payment");
     await killed();
     box = start();
     await fetch(`${url}/v1/completions/${key}`, { method: "POST", headers, body: JSON.stringify({ ok: true }) });
