@@ -331,11 +331,11 @@ test("what waits does not move under the pointer", async () => {
   const page = await rig.page();
   const times = ["2031-01-01T00:00:00Z", "2032-01-01T00:00:00Z"];
   const item = (id, until) => ({ kind: "question", id, call: id, call_id: id, tool: "paint", session: "s", principal: "local", since: "2026-01-01T00:00:00Z", until, text: "Which?" });
-  await page.route("**/v1/waiting*", (route) => route.fulfill({ contentType: "application/json", body: JSON.stringify({ items: [item("one", times[0]), item("two", times[1])], next: null }) }));
+  await page.route("**/v1/waiting*", (route) => route.fulfill({ contentType: "application/json", body: JSON.stringify({ items: [item("one", times[0]), item("two", times[1])].sort((left, right) => left.until.localeCompare(right.until)), next: null }) }));
   await page.goto(`${rig.url}/ui/waiting`);
   const order = () => page.getByRole("article").evaluateAll((cards) => cards.map((card) => card.querySelector("a").textContent));
   await page.getByText("call two").waitFor();
-  assert.deepEqual(await order(), ["call one", "call two"], "the nearest deadline first");
+  assert.deepEqual(await order(), ["call one", "call two"], "as the server orders them");
   await page.getByText("call one").hover();
   times.reverse();
   const submitted = async (key) => {

@@ -162,3 +162,61 @@ test("calls inside stand below the one that made them, and what it reports is sh
   assert.deepEqual(page.wrong, []);
   await page.context().close();
 });
+
+test("a form shows what a schema says, and keeps what it does not touch", async () => {
+  const page = await rig.page();
+  const schema = {
+    type: "object",
+    required: ["to", "how", "lines"],
+    $defs: { place: { type: "object", required: ["city"], properties: { city: { type: "string" }, zone: { type: "integer" } } } },
+    properties: {
+      to: { anyOf: [{ type: "string", title: "a name" }, { $ref: "#/$defs/place" }] },
+      how: { oneOf: [{ type: "object", required: ["kind"], properties: { kind: { const: "ship" } } }, { type: "object", required: ["kind", "wagons"], properties: { kind: { const: "rail" }, wagons: { type: "integer" } } }] },
+      lines: { type: "array", items: { enum: ["one", "two", 3] } },
+      note: { type: "string" },
+    },
+  };
+  const given = '{"to": {"city": "Hull", "zone": 12345678901234567890}, "how": {"kind": "rail", "wagons": 4}, "lines": ["two", 3], "other": 1e400}';
+  await page.evaluate(async ([schema, given]) => {
+    const [{ ValueEditor }, { h, render }, { parse, print }, { useState }] = await Promise.all(["form.js", "vendor/preact.mjs", "json.js", "vendor/hooks.mjs"].map((file) => import(`/assets/${file}`)));
+    const root = document.createElement("div");
+    document.querySelector("main").replaceChildren(root);
+    const Box = () => {
+      const [value, setValue] = useState(() => parse(given));
+      window.edited = print(value);
+      return h(ValueEditor, { schema, value, onEdit: setValue });
+    };
+    render(h(Box), root);
+  }, [schema, given]);
+  const edited = () => page.evaluate(() => window.edited);
+  assert.equal(await page.getByLabel("Kind").first().inputValue(), "1", "the choice that the value was made by");
+  assert.equal(await page.getByLabel("city", { exact: true }).inputValue(), "Hull");
+  const [city, wagons] = await Promise.all(["city", "wagons"].map((name) => page.getByLabel(name, { exact: true }).elementHandle()));
+  await page.evaluate((edits) => {
+    for (const [field, typed] of edits) {
+      field.value = typed;
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+  }, [[city, "York"], [wagons, "6"]]);
+  await until("two edits between two draws are both there", async () => (await edited()).includes('"city":"York"') && (await edited()).includes('"wagons":6'));
+  await page.getByLabel("city", { exact: true }).fill("Hull");
+  await page.getByLabel("wagons", { exact: true }).fill("5");
+  await page.getByLabel("Item 1", { exact: true }).selectOption("one");
+  await page.getByRole("button", { name: "Add note" }).click();
+  await page.getByLabel("note (optional)").fill("fragile");
+  const whole = '{"to":{"city":"Hull","zone":12345678901234567890},"how":{"kind":"rail","wagons":5},"lines":["one",3],"other":1e400,"note":"fragile"}';
+  await until("it is edited", async () => (await edited()) === whole);
+  await page.getByLabel("Kind").nth(1).selectOption("0");
+  await until("another choice is made", async () => (await edited()).includes('"how":{"kind":"ship"}'));
+  await page.getByRole("button", { name: "Remove item 2" }).click();
+  await until("it is removed", async () => (await edited()).includes('"lines":["one"]'));
+  await page.getByRole("button", { name: "Leave out note" }).click();
+  await until("it is left out", async () => !(await edited()).includes("note"));
+  await page.getByRole("button", { name: "JSON" }).click();
+  assert.equal(JSON.stringify(JSON.parse(await page.getByLabel("Arguments as JSON").inputValue()).lines), '["one"]');
+  assert.ok(!(await edited()).includes("note"));
+  await page.getByLabel("Arguments as JSON").fill("{");
+  await page.getByRole("alert").filter({ hasText: "This is not JSON yet" }).waitFor();
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});

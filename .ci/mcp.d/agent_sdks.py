@@ -46,6 +46,8 @@ async def check(names, call) -> None:
     assert {"work", "echo", "wait_task"} <= set(listed), listed
     text, is_error = await call("echo", {"message": KIND})
     assert KIND in text and not is_error, text
+    text, is_error = await call("picture", {})
+    assert not is_error, text
     text, is_error = await call("broken", {})
     assert is_error and "no such thing" in text, text
     # It is answered before the deadline of the SDK (5 s in one of them), which hears how to go on.
@@ -77,7 +79,7 @@ async def check(names, call) -> None:
     assert is_error and "not known" in text, text
     assert (count("begin"), count("effect")) == (begun + 2, effects + 1), "it was not repeated"
     GO.touch()
-    print(f"{KIND}: list, call, error, long call, kill")
+    print(f"{KIND}: list, call, error, image, long call, kill")
 
 
 async def openai() -> None:

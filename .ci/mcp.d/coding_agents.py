@@ -94,8 +94,9 @@ class Agent:
 
 
 def check(it):
-    called, failed = it.results(it.start([["echo", {"message": "by an agent"}], ["broken", {}]]), 2)
+    called, failed, pictured = it.results(it.start([["echo", {"message": "by an agent"}], ["broken", {}], ["picture", {}]]), 3)
     assert "by an agent" in called and "no such thing" in failed, (called, failed)
+    assert "image" in pictured, pictured
     # The owner is killed in the middle of a call with an effect: it is answered, and not made again.
     GO.unlink(missing_ok=True)
     begun = count("begin")
@@ -123,7 +124,7 @@ def check(it):
     (approval,) = json.loads(waiting.stdout)["items"]
     subprocess.run([WINDLASS, "--data", str(DATA), "approve", approval["id"]], check=True, cwd=WORK, stdout=subprocess.DEVNULL)
     until("it runs once it is approved", lambda: count("allowed") == 1)
-    print(f"{KIND}: list, call, error, kill, long call, approval")
+    print(f"{KIND}: list, call, error, image, kill, long call, approval")
 
 
 it = Agent()

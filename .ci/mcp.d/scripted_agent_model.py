@@ -18,7 +18,11 @@ def text_of(content):
     if isinstance(content, str):
         return content
     blocks = content if isinstance(content, list) else []
-    return "\n".join(block.get("text", "") if isinstance(block, dict) else str(block) for block in blocks)
+    return "\n".join(text_of_block(block) if isinstance(block, dict) else str(block) for block in blocks)
+
+
+def text_of_block(block):
+    return "(image)" if "image" in block.get("type", "") else block.get("text", "")
 
 
 def script_in(text):

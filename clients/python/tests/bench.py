@@ -6,7 +6,8 @@
 - At once: 64 calls in each batch, against a bare loop that moves the same batches of work over the same client library: it posts a batch, takes
   its items, and reports their results, with the fields that those of a toolbox have, to a server that keeps them in memory and does nothing else.
 
-Each is measured in turns with its floor, in several rounds; the medians are told.
+Each is measured in turns with its floor, in several rounds, so that both have the same noise around them; the medians are told, with the least
+and the most of the rounds.
 """
 
 from __future__ import annotations
@@ -30,6 +31,13 @@ from windlass import AsyncClient, serve, tool
 
 AT_ONCE = 64
 ROUNDS = 9
+CONFIG = f"""
+builtin = ["demo"]
+
+[limits]
+session_calls_running_max = {AT_ONCE}
+"""
+"""The example tools, `add` among them. By default a session runs only 32 calls at once."""
 
 
 @tool(effect="read", claims=[])
@@ -186,9 +194,7 @@ async def until_served(client: AsyncClient) -> None:
 async def measure(seconds: float) -> None:
     bare = Bare()
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder), config="")
-        # Without a configuration the server has its example tools, `add` among them.
-        (Path(folder) / "windlass.toml").unlink()
+        server = Server(Path(folder), CONFIG)
         server.start()
         box = subprocess.Popen([sys.executable, __file__, "--box", server.url, server.token])
         try:
@@ -204,12 +210,16 @@ async def measure(seconds: float) -> None:
             box.kill()
             server.kill()
             await bare.close()
-    rust, here = (statistics.median(times) for times in zip(*alone))
-    more = statistics.median(here - rust for rust, here in alone)
-    calls, items = (statistics.median(rates) for rates in zip(*many))
-    share = statistics.median(calls / items for calls, items in many)
-    print(f"alone, p50: {rust:.2f} ms in Rust, {here:.2f} ms through a toolbox: {more:.2f} ms more (aim: at most 3)")
-    print(f"{AT_ONCE} at once: {calls:.0f} calls/s, the bare loop {items:.0f}: {100 * share:.0f} % (aim: at least 50)")
+    print(f"{'':24}{'floor':>12}{'toolbox':>12}{'difference, ratio':>20}{'rounds':>18}  aim")
+    line("alone, p50", "ms", alone, [here - rust for rust, here in alone], "at most 3 ms more")
+    line(f"{AT_ONCE} at once", "/s", [(items, calls) for calls, items in many], [calls / items for calls, items in many], "at least 0.5")
+
+
+def line(what: str, unit: str, pairs: list[tuple[float, float]], compared: list[float], aim: str) -> None:
+    """One line of the table: a floor, the same through a toolbox, and how they compare in the rounds."""
+    floor, here = (f"{statistics.median(one):.4g} {unit}" for one in zip(*pairs))
+    between = f"{min(compared):.2f} .. {max(compared):.2f}"
+    print(f"{what:24}{floor:>12}{here:>12}{statistics.median(compared):>20.2f}{between:>18}  {aim}")
 
 
 def main() -> None:

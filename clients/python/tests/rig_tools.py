@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 
 from windlass import Context, SyncContext, serve, tool
 
-LEDGER = os.environ["LEDGER"]
-
 
 def wrote(*words: object) -> None:
     """One line, whole or not at all, and on disk."""
     line = (" ".join(str(word) for word in words) + "\n").encode()
-    ledger = os.open(LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    ledger = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(ledger, line)
         os.fsync(ledger)
@@ -33,8 +32,6 @@ def pay(order: str, ms: int, ctx: SyncContext) -> str:
 async def book(order: str, ms: int, ctx: Context) -> str:
     """The other side deduplicates by the key."""
     wrote("book", order, ctx.idempotency_key)
-    import asyncio
-
     await asyncio.sleep(ms / 1000)
     return f"booked {order}"
 
@@ -56,5 +53,9 @@ async def ship(order: str, ms: int, ctx: Context) -> str:
     return f"{first}, {second}"
 
 
-if __name__ == "__main__":
+def main() -> None:
     serve(pay, book, ship, toolbox="rig", slots=8)
+
+
+if __name__ == "__main__":
+    main()

@@ -13,11 +13,12 @@ import time
 import unittest
 from pathlib import Path
 from typing import Any, Callable
+from unittest import mock
 
 import httpx
 from harness import Box, Server
 
-from windlass import AsyncClient, Client, Context, Parts, SyncContext, Tool, Toolbox, ToolFailure, tool
+from windlass import AsyncClient, Client, Context, Misused, Parts, Problem, Stopped, SyncContext, Tool, Toolbox, ToolFailure, tool
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -158,6 +159,73 @@ class Toolboxes(unittest.TestCase):
         finally:
             box.stop()
 
+    def test_large_steps_are_recorded_and_returned_when_the_tool_runs_again(self) -> None:
+        ran: list[str] = []
+
+        @tool(effect="stepped", claims=[])
+        async def dump(megabytes: int, ctx: Context) -> list[int]:
+            """Steps with large values and large inputs."""
+
+            def read(megabytes: int) -> str:
+                ran.append("read")
+                return "x" * (megabytes << 20)
+
+            def measure(text: str) -> int:
+                ran.append("measure")
+                return len(text)
+
+            rows = await ctx.step("read", read, megabytes)
+            length = await ctx.step("measure", measure, rows)
+            # It leaves its process, and runs again.
+            await ctx.sleep("rest", 0.1)
+            return [len(rows), length]
+
+        @tool(effect="stepped", claims=[])
+        def too_much(ctx: SyncContext) -> str:
+            """A step that no request can have."""
+            try:
+                ctx.step("read", lambda: "x" * (40 << 20))
+            except Misused as refused:
+                return str(refused)
+            return "recorded"
+
+        box = InThread(self.server, dump, too_much)
+        try:
+            with self.client("steps") as client:
+                call = client.call("dump", {"megabytes": 9})
+                self.assertEqual(call["outcome"].get("value"), [9 << 20, 9 << 20], str(call)[:500])
+                self.assertEqual(ran, ["read", "measure"])
+                self.assertIn("may have", client.call("too_much")["outcome"]["value"])
+        finally:
+            box.stop()
+
+    def test_a_long_log_arrives_whole_and_in_order_before_the_end(self) -> None:
+        lines = [f"{number:07}" for number in range(30_000)]
+
+        @tool(effect="read", claims=[], background=True)
+        async def talk(ctx: Context) -> None:
+            """Says much."""
+            for start in range(0, len(lines), 1000):
+                ctx.log("".join(f"{line}\n" for line in lines[start : start + 1000]))
+                await asyncio.sleep(0)
+
+        box = InThread(self.server, talk)
+        try:
+            # Each piece needs several reports.
+            with mock.patch("windlass._attempt.LOG_CHARS_MAX", 3_000), self.client("log") as client:
+                [call] = client.batch([{"id": "t", "tool": "talk", "task": {}}], key="k")
+                until(lambda: client._ask("GET", f"/v1/calls/{call['call']}", None)["state"] == "succeeded", "the end")
+                text, after = "", ""
+                while True:
+                    page = client._ask("GET", f"/v1/sessions/log/tasks/{call['task']}/log?limit=200{after}", None)
+                    text += "".join(piece["text"] for piece in page["items"])
+                    if page["next"] is None:
+                        break
+                    after = f"&after={page['next']}"
+                self.assertEqual(text.split(), lines)
+        finally:
+            box.stop()
+
     def artifact(self, client: Client, call: dict[str, Any]) -> bytes:
         """The bytes of the artifact that an outcome names."""
         found = re.search(r'"artifact": "(\w+)"', json.dumps(call["outcome"]))
@@ -165,6 +233,15 @@ class Toolboxes(unittest.TestCase):
         response = client._http.get(f"/v1/artifacts/{found[1]}")
         response.raise_for_status()
         return response.content
+
+    def test_a_token_that_cannot_be_right_is_told_at_once(self) -> None:
+        async def serve(token: str) -> None:
+            await asyncio.wait_for(Toolbox("here", [], url=self.server.url, token=token).serve(), 10)
+
+        with self.assertRaisesRegex(Problem, "wrong_token|no_token"):
+            asyncio.run(serve("forged"))
+        with self.assertRaises(httpx.LocalProtocolError):
+            asyncio.run(serve("a\nb"))
 
     def test_a_cancel_reaches_the_function_and_a_stop_waits_for_it(self) -> None:
         begun, stopped = threading.Event(), threading.Event()
@@ -190,6 +267,32 @@ class Toolboxes(unittest.TestCase):
                 self.assertLess(time.monotonic() - began, 5)
                 until(lambda: client._ask("GET", f"/v1/calls/{call['call']}", None)["state"] == "cancelled", "the cancel")
         finally:
+            box.stop()
+
+    def test_a_thread_whose_attempt_is_over_learns_it_at_its_next_operation(self) -> None:
+        begun, goes_on, told = threading.Event(), threading.Event(), threading.Event()
+
+        @tool(effect="keyed", claims=[], grace_ms=50)
+        def deaf(ctx: SyncContext) -> None:
+            """Does not look whether it must stop."""
+            begun.set()
+            goes_on.wait()
+            try:
+                ctx.completion("late")
+            except Stopped:
+                told.set()
+
+        box = InThread(self.server, deaf)
+        try:
+            with self.client("deaf") as client:
+                call = client.batch([{"id": "d", "tool": "deaf"}], wait="none")[0]
+                self.assertTrue(begun.wait(10))
+                client._ask("POST", f"/v1/calls/{call['call']}/cancel", {})
+                until(lambda: not box.toolbox._attempts, "the end of the attempt")
+                goes_on.set()
+                self.assertTrue(told.wait(10))
+        finally:
+            goes_on.set()
             box.stop()
 
     def test_events_resume_and_what_waits_is_approved(self) -> None:
@@ -219,6 +322,29 @@ class Toolboxes(unittest.TestCase):
             self.assertIn("t1", json.dumps(asyncio.run(turn())))
         finally:
             box.stop()
+
+
+class WithoutServer(unittest.TestCase):
+    def test_a_toolbox_without_its_server_stops_when_it_is_told(self) -> None:
+        @tool
+        def idle() -> None:
+            """Does nothing."""
+
+        async def main() -> None:
+            toolbox = Toolbox("here", [idle], url="http://127.0.0.1:9", token="t")
+            serving = asyncio.create_task(toolbox.serve())
+            with self.assertLogs("windlass", "WARNING") as logs:
+                while not logs.output:
+                    await asyncio.sleep(0.01)
+            toolbox.stop()
+            await asyncio.wait_for(serving, 10)
+            self.assertIn("http://127.0.0.1:9", logs.output[0])
+
+        asyncio.run(main())
+
+    def test_a_missing_token_is_told_at_once(self) -> None:
+        with self.assertRaisesRegex(ValueError, "WINDLASS_TOKEN"):
+            Toolbox("here", [], token="")
 
 
 PLACES = ["reserve begins", "reserve ends", "sleep", "invoice begins", "invoice ends", "wait", "send begins", "send ends"]

@@ -85,6 +85,10 @@ export class Context {
   get number(): number {
     return this.#attempt.taken.number;
   }
+  /** Whether an earlier attempt was running when its owner died. */
+  get isRedrive(): boolean {
+    return this.#attempt.taken.redrive;
+  }
   /** A key that is the same in every attempt: send it to systems that deduplicate. */
   get idempotencyKey(): string {
     return this.#attempt.taken.idempotency_key;

@@ -2,7 +2,8 @@
 import { Problem } from "./errors.js";
 
 const RETRY_MS = 20;
-const RETRY_MS_MAX = 1_000;
+/** A server that starts again waits for its processes. */
+const RETRY_MS_MAX = 500;
 const BUSY = [429, 502, 503, 504];
 
 export interface Asked {
@@ -14,13 +15,17 @@ export interface Asked {
   bytes?: { mediaType: string; text: string };
   /** How long lost connections and busy servers are tried again. */
   giveUpMs: number;
+  /** Whether it is still worth trying again. */
+  isWanted?: () => boolean;
+  /** Told of each lost connection. */
+  away?: (why: string) => void;
 }
 
 export function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
-export async function ask(url: string, { method, token, body, bytes, giveUpMs }: Asked): Promise<unknown> {
+export async function ask(url: string, { method, token, body, bytes, giveUpMs, isWanted = () => true, away }: Asked): Promise<unknown> {
   const headers: Record<string, string> = { authorization: `Bearer ${token}` };
   const content = bytes?.text ?? (body === undefined ? undefined : JSON.stringify(body));
   if (content !== undefined) headers["content-type"] = bytes?.mediaType ?? "application/json";
@@ -31,12 +36,19 @@ export async function ask(url: string, { method, token, body, bytes, giveUpMs }:
       response = await fetch(url, { method, headers, ...(content === undefined ? {} : { body: content }) });
       if (response.ok) return await response.json();
     } catch (lost) {
+      if (!isWanted()) throw new Problem(410, "not_wanted", "it is not wanted any more");
+      away?.(String((lost as Error).cause ?? lost));
       if (Date.now() > until) throw lost;
-      await pause(delay);
+      await pause(spread(delay));
       continue;
     }
     if (!BUSY.includes(response.status) || Date.now() > until) throw await Problem.of(response);
     await response.body?.cancel();
-    await pause(delay);
+    await pause(spread(delay));
   }
+}
+
+/** Not all processes at the same moment. */
+function spread(ms: number): number {
+  return ms * (0.5 + Math.random() / 2);
 }

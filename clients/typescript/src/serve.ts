@@ -2,15 +2,29 @@
 import { randomBytes } from "node:crypto";
 import { type Answer, Context, type Parts, type Pending, type Reporting, type TakenAttempt } from "./context.js";
 import { Problem, Stopped, ToolFailure } from "./errors.js";
-import { ask, pause } from "./request.js";
+import { ask, type Asked, pause } from "./request.js";
 import type { Tool } from "./tool.js";
 
 /** How long a request for work waits: less than the silence of the server, so that the next one is in time. */
 const TAKE_WAIT_MS = 4_000;
 /** How long a heartbeat waits for news. */
 const BEAT_MS = 1_000;
-/** The largest report, and about the most that one request has: the server takes 8 MiB. */
+/** The largest report, and about the most that one request has: the server takes 8 MiB. Larger operations have requests of their own. */
 const REPORT_BYTES_MAX = 7 << 20;
+/** The largest operation: the server takes 32 MiB. */
+const OPERATION_BYTES_MAX = 31 << 20;
+/** The largest result: the server takes artifacts of 64 MiB. */
+const UPLOAD_BYTES_MAX = 64 << 20;
+/** How long a process that stops tries to say so. */
+const LEAVE_MS = 2_000;
+/** The most of a log that one report has; the rest follows in the next ones. */
+const LOG_CHARS_MAX = 1 << 18;
+/** How many requests with news are under way at once at most. */
+const SENDS_MAX = 4;
+/** How long news wait for the answer to the request before, so that what comes meanwhile travels with them. */
+const TOGETHER_MS = 10;
+/** An end that is under way for longer needs heartbeats beside it. */
+const ENDS_MS = 2_000;
 /** The statuses of requests whose content is at fault: sent again, they are refused again. */
 const CONTENT_STATUSES = [400, 413, 422];
 
@@ -42,6 +56,10 @@ export class Toolbox {
   #running = 0;
   #stopping = false;
   #flushing = false;
+  #isAway = false;
+  #sends = 0;
+  #sentAt = 0;
+  #later: NodeJS.Timeout | undefined;
   #wake: () => void = () => undefined;
 
   constructor(
@@ -53,17 +71,26 @@ export class Toolbox {
     this.#slots = options.slots ?? 16;
     this.#url = options.url ?? process.env["WINDLASS_URL"] ?? "http://127.0.0.1:7420";
     this.#token = options.token ?? process.env["WINDLASS_TOKEN"] ?? "";
+    if (this.#token === "") {
+      throw new Error("there is no token; set WINDLASS_TOKEN, or give `token`: `windlass token create NAME --scope tools` makes one");
+    }
   }
 
   /** Serves until `stop`, then until the running attempts have ended. */
   async serve(): Promise<void> {
-    await this.#put();
+    try {
+      await this.#put();
+    } catch (error) {
+      if (this.#stopping) return;
+      throw error;
+    }
+    console.error(`serving the toolbox ${this.name} with ${this.#tools.size} tools`);
     let serving = true;
     const beats = this.#beat(() => serving);
     try {
       await this.#take();
       while (this.#attempts.size > 0) await pause(20);
-      await this.#ask("POST", "/take", { worker: this.#worker, manifest: this.#manifest, max: 0 }).catch(() => undefined);
+      await this.#leave();
     } finally {
       serving = false;
       await beats;
@@ -78,11 +105,18 @@ export class Toolbox {
   stop(): void {
     this.#stopping = true;
     this.#wake();
+    void this.#leave();
+  }
+
+  /** Says that it takes no more attempts: a request that waits for some returns. */
+  async #leave(): Promise<void> {
+    const body = { worker: this.#worker, manifest: this.#manifest, max: 0 };
+    await this.#ask("POST", "/take", body, { giveUpMs: LEAVE_MS }).catch(() => undefined);
   }
 
   async #put(): Promise<void> {
     const tools = await Promise.all([...this.#tools.values()].map((tool) => tool.manifest()));
-    const put = (await this.#ask("PUT", "", { tools })) as { manifest: string };
+    const put = (await this.#ask("PUT", "", { tools }, { isWanted: () => !this.#stopping })) as { manifest: string };
     this.#manifest = put.manifest;
   }
 
@@ -95,11 +129,11 @@ export class Toolbox {
       }
       const body = { worker: this.#worker, manifest: this.#manifest, max: free, wait_ms: TAKE_WAIT_MS };
       try {
-        const taken = (await this.#ask("POST", "/take", body)) as { attempts: TakenAttempt[] };
+        const taken = (await this.#ask("POST", "/take", body, { isWanted: () => !this.#stopping })) as { attempts: TakenAttempt[] };
         for (const attempt of taken.attempts) this.#begin(attempt);
       } catch (error) {
         if (!(error instanceof Problem)) throw error;
-        if (error.code === "manifest_changed") return;
+        if (error.code === "manifest_changed" || error.code === "not_wanted") return;
         if (error.code !== "not_found") throw error;
         await this.#put();
       }
@@ -144,7 +178,7 @@ export class Toolbox {
     const [mediaType, text] = isText ? ["text/plain; charset=utf-8", value] : ["application/json", JSON.stringify(value)];
     try {
       const path = `/attempts/${attempt.taken.attempt}/artifacts`;
-      const { artifact } = (await this.#ask("POST", path, undefined, { mediaType, text })) as { artifact: string };
+      const { artifact } = (await this.#askFor(attempt, path, { mediaType, text }, UPLOAD_BYTES_MAX)) as { artifact: string };
       attempt.ends({ ...end, artifact });
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
@@ -159,35 +193,51 @@ export class Toolbox {
     if (slots > 0) this.#wake();
   }
 
-  /** Sends what is new, of all attempts together: what one turn of the loop makes travels together. */
+  /** Sends what is new, of all attempts together: at once if nothing is under way, else with what comes meanwhile. */
   #flush(): void {
     if (this.#flushing) return;
     this.#flushing = true;
+    // What one turn of the loop makes travels together.
     setImmediate(() => {
       this.#flushing = false;
+      if (this.#sends >= SENDS_MAX) return;
+      const wait = this.#sends === 0 ? 0 : this.#sentAt + TOGETHER_MS - Date.now();
+      if (wait > 0) {
+        this.#later ??= setTimeout(() => {
+          this.#later = undefined;
+          this.#flush();
+        }, wait);
+        return;
+      }
       const reports = [...this.#attempts.values()].map((attempt) => attempt.news()).filter((report) => report !== undefined);
-      if (reports.length > 0) void this.#send(reports, 0);
+      if (reports.length === 0) return;
+      this.#sends += 1;
+      this.#sentAt = Date.now();
+      void this.#send(reports, 0).finally(() => {
+        this.#sends -= 1;
+        this.#flush();
+      });
     });
   }
 
   /** Says that the process lives, and asks for what is still missing. */
   async #beat(isServing: () => boolean): Promise<void> {
     while (isServing()) {
-      // An end that is under way needs no heartbeat: its request is sent until it is answered.
+      // An end that is just under way needs no heartbeat: its request is sent until it is answered.
       const running = [...this.#attempts.values()].filter((attempt) => !attempt.isEnding);
       if (running.length > 0) await this.#send(running.map((attempt) => attempt.whole()), BEAT_MS);
       await pause(50);
     }
   }
 
-  /** Sends reports, in several requests if they are large. A value that is too large for any is uploaded first. */
+  /** Sends reports, in several requests if they are large. */
   async #send(reports: Record<string, unknown>[], waitMs: number): Promise<void> {
     let group: Record<string, unknown>[] = [];
     let bytesInGroup = 0;
     for (const report of reports) {
       const bytes = Buffer.byteLength(JSON.stringify(report));
       if (bytes > REPORT_BYTES_MAX) {
-        this.#tooLarge(report, bytes);
+        await this.#sendApart(report);
         continue;
       }
       if (group.length > 0 && bytesInGroup + bytes > REPORT_BYTES_MAX) {
@@ -202,22 +252,16 @@ export class Toolbox {
 
   async #sendGroup(reports: Record<string, unknown>[], waitMs: number): Promise<void> {
     const body = { worker: this.#worker, wait_ms: waitMs, reports };
-    const ending = reports.flatMap((report) => {
-      const attempt = report["end"] === undefined ? undefined : this.#attempts.get(report["attempt"] as string);
-      return attempt === undefined ? [] : [attempt];
-    });
-    for (const attempt of ending) attempt.endsUnderWay += 1;
+    const about = reports.map((report) => [report, this.#attempts.get(report["attempt"] as string)] as const);
+    for (const [report, attempt] of about) attempt?.underWay(report, 1);
     try {
       const news = (await this.#ask("POST", "/reports", body)) as { attempts: AttemptNews[] };
-      for (const one of news.attempts) {
-        this.#attempts.get(one.attempt)?.hear(one);
-        if (one.state === "over") this.#attempts.delete(one.attempt);
-      }
+      for (const one of news.attempts) this.#hear(one);
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       await this.#refused(reports, error);
     } finally {
-      for (const attempt of ending) attempt.endsUnderWay -= 1;
+      for (const [report, attempt] of about) attempt?.underWay(report, -1);
     }
   }
 
@@ -232,10 +276,19 @@ export class Toolbox {
     for (const report of reports) this.#fail(report, problem.message);
   }
 
-  #tooLarge(report: Record<string, unknown>, bytes: number): void {
+  /** A report that is too large: its operations have requests of their own, and the value of its end is uploaded. */
+  async #sendApart({ operations, ...report }: Record<string, unknown>): Promise<void> {
     const attempt = this.#attempts.get(report["attempt"] as string);
+    if (attempt === undefined) return;
+    for (const operation of (operations ?? []) as { n: number }[]) {
+      attempt.alone.add(operation.n);
+      void this.#operate(attempt, operation);
+    }
+    const bytes = Buffer.byteLength(JSON.stringify(report));
     const end = report["end"] as Record<string, unknown> | undefined;
-    if (attempt !== undefined && end?.["type"] === "value" && end["artifact"] === undefined) {
+    if (bytes <= REPORT_BYTES_MAX) {
+      await this.#sendGroup([report], 0);
+    } else if (end?.["type"] === "value" && end["artifact"] === undefined) {
       attempt.isUploading = true;
       void this.#upload(attempt, end);
     } else {
@@ -243,14 +296,47 @@ export class Toolbox {
     }
   }
 
+  /** Does one operation that is too large to travel with others. */
+  async #operate(attempt: RunningAttempt, operation: { n: number }): Promise<void> {
+    try {
+      const text = JSON.stringify({ worker: this.#worker, ...operation });
+      const path = `/attempts/${attempt.taken.attempt}/operations`;
+      this.#hear((await this.#askFor(attempt, path, { mediaType: "application/json", text }, OPERATION_BYTES_MAX)) as AttemptNews);
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      attempt.refused({ operations: [operation] }, error.message);
+    } finally {
+      attempt.alone.delete(operation.n);
+    }
+  }
+
+  #hear(news: AttemptNews): void {
+    this.#attempts.get(news.attempt)?.hear(news);
+    if (news.state === "over") this.#attempts.delete(news.attempt);
+  }
+
   #fail(report: Record<string, unknown>, why: string): void {
     this.#attempts.get(report["attempt"] as string)?.refused(report, why);
   }
 
+  /**
+   * Sends a large request for an attempt, until it is answered or the attempt is over. A server that does not take so much may close
+   * the connection before it has read all, and its answer is lost then.
+   */
+  async #askFor(attempt: RunningAttempt, path: string, bytes: { mediaType: string; text: string }, bytesMax: number): Promise<unknown> {
+    const size = Buffer.byteLength(bytes.text);
+    if (size > bytesMax) throw new Problem(413, "too_large", `it has ${size} bytes, and may have ${bytesMax}`);
+    return await this.#ask("POST", path, undefined, { bytes, isWanted: () => this.#attempts.has(attempt.taken.attempt) });
+  }
+
   /** Sends a request until it is answered: everything in it may be sent again. */
-  #ask(method: string, path: string, body?: unknown, bytes?: { mediaType: string; text: string }): Promise<unknown> {
+  #ask(method: string, path: string, body?: unknown, options: Partial<Asked> = {}): Promise<unknown> {
     const url = `${this.#url}/v1/toolboxes/${this.name}${path}`;
-    return ask(url, { method, token: this.#token, body, ...(bytes === undefined ? {} : { bytes }), giveUpMs: Infinity });
+    const away = (why: string): void => {
+      if (!this.#isAway) console.error(`the server at ${this.#url} is away (${why}); trying again`);
+      this.#isAway = true;
+    };
+    return ask(url, { method, token: this.#token, body, giveUpMs: Infinity, away, ...options }).finally(() => (this.#isAway = false));
   }
 }
 
@@ -268,16 +354,20 @@ interface OpenOperation {
 /** An attempt that runs here. */
 class RunningAttempt implements Reporting {
   end: Record<string, unknown> | undefined;
-  /** How many requests with its end are not answered. */
-  endsUnderWay = 0;
   isUploading = false;
+  /** The operations that are under way in requests of their own. */
+  readonly alone = new Set<number>();
+  /** How many requests with its end are not answered. */
+  #endsUnderWay = 0;
+  #endsSince = 0;
+  #isLogging = false;
   readonly #stop = new AbortController();
   readonly #open = new Map<number, OpenOperation>();
   readonly #hooks: Hooks;
   #number = 0;
   #unsent: number[] = [];
   #words: Record<string, unknown> = {};
-  #log: unknown[] = [];
+  #log: { text: string; err: boolean }[] = [];
   #endSent = false;
 
   constructor(
@@ -308,7 +398,8 @@ class RunningAttempt implements Reporting {
   }
 
   say({ log, ...words }: Record<string, unknown>): void {
-    if (log !== undefined) this.#log.push(log);
+    const { text, err } = (log ?? { text: "", err: false }) as { text: string; err: boolean };
+    for (let at = 0; at < text.length; at += LOG_CHARS_MAX) this.#log.push({ text: text.slice(at, at + LOG_CHARS_MAX), err });
     Object.assign(this.#words, words);
     this.#hooks.flush();
   }
@@ -317,10 +408,12 @@ class RunningAttempt implements Reporting {
   news(): Record<string, unknown> | undefined {
     const report: Record<string, unknown> = { attempt: this.taken.attempt, ...this.#words };
     this.#words = {};
-    if (this.#log.length > 0) report["log"] = this.#log.splice(0);
+    const log = this.#logNow();
+    if (log.length > 0) report["log"] = log;
     const operations = this.#operations(this.#unsent.splice(0));
     if (operations.length > 0) report["operations"] = operations;
-    if (this.end !== undefined && !this.#endSent) {
+    // Nothing can be said after the end.
+    if (this.end !== undefined && !this.#endSent && this.#log.length === 0) {
       report["end"] = this.end;
       this.#endSent = true;
     }
@@ -330,10 +423,34 @@ class RunningAttempt implements Reporting {
   /** Everything that is not answered: after a restart the server knows none of it. */
   whole(): Record<string, unknown> {
     const report: Record<string, unknown> = { attempt: this.taken.attempt };
-    const operations = this.#operations([...this.#open.keys()]);
+    const operations = this.#operations([...this.#open.keys()].filter((n) => !this.alone.has(n)));
     if (operations.length > 0) report["operations"] = operations;
-    if (this.end !== undefined) report["end"] = this.end;
+    if (this.#endSent && this.#endsUnderWay === 0 && !this.isUploading) report["end"] = this.end;
     return report;
+  }
+
+  /** The next pieces of the log. None while others are under way: two requests have no order. */
+  #logNow(): { text: string; err: boolean }[] {
+    if (this.#isLogging) return [];
+    let [chars, count] = [0, 0];
+    for (const { text } of this.#log) {
+      chars += text.length;
+      if (count > 0 && chars > LOG_CHARS_MAX) break;
+      count += 1;
+    }
+    return this.#log.splice(0, count);
+  }
+
+  /** A report of it is under way, or is not any more. */
+  underWay(report: Record<string, unknown>, more: 1 | -1): void {
+    if (report["log"] !== undefined) {
+      this.#isLogging = more > 0;
+      if (this.#log.length > 0) this.#hooks.flush();
+    }
+    if (report["end"] !== undefined) {
+      this.#endsUnderWay += more;
+      this.#endsSince = Date.now();
+    }
   }
 
   #operations(numbers: number[]): Record<string, unknown>[] {
@@ -343,9 +460,9 @@ class RunningAttempt implements Reporting {
     });
   }
 
-  /** Whether its end is under way. */
+  /** Whether its end was sent just now. */
   get isEnding(): boolean {
-    return this.endsUnderWay > 0 || this.isUploading;
+    return this.#endsUnderWay > 0 && Date.now() < this.#endsSince + ENDS_MS;
   }
 
   ends(end: Record<string, unknown>): void {

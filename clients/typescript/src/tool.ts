@@ -16,17 +16,26 @@ export interface ToolOptions<T> {
   input?: Parser<T> | Record<string, unknown>;
   /** By default `once`. */
   effect?: EffectClass;
+  /** A stable id, kept when the name changes; by default the name. */
+  id?: string;
   title?: string;
+  /** A JSON Schema of the result. */
+  output?: Record<string, unknown>;
   background?: boolean;
+  /** Whether it is called only from outside: never from another tool, and never as a task. */
+  staysDirect?: boolean;
   claims?: readonly string[];
   deadlines?: Readonly<Record<string, number>>;
   graceMs?: number;
   retry?: { attempts?: number; base_ms?: number; cap_ms?: number };
   runningMax?: number;
   approval?: "never" | "ask";
+  /** Whether the model sees it at once in a session with many tools. */
+  deferral?: "auto" | "never" | "always";
   secrets?: readonly string[];
   hints?: Readonly<Record<string, boolean>>;
   version?: string;
+  category?: string;
   tags?: readonly string[];
   run: (args: T, ctx: Context) => unknown;
 }
@@ -40,7 +49,7 @@ export interface Tool {
 
 /** Makes a function a tool. */
 export function tool<T = Record<string, unknown>>(options: ToolOptions<T>): Tool {
-  const { run, input, effect, graceMs, runningMax, ...rest } = options;
+  const { run, input, effect, graceMs, runningMax, staysDirect, ...rest } = options;
   const parser = isParser<T>(input) ? input : undefined;
   return {
     name: options.name,
@@ -50,6 +59,7 @@ export function tool<T = Record<string, unknown>>(options: ToolOptions<T>): Tool
       if (effect !== undefined) manifest["class"] = effect;
       if (graceMs !== undefined) manifest["grace_ms"] = graceMs;
       if (runningMax !== undefined) manifest["running_max"] = runningMax;
+      if (staysDirect !== undefined) manifest["stays_direct"] = staysDirect;
       return manifest;
     },
     async run(args, ctx) {

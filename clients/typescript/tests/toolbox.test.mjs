@@ -199,3 +199,34 @@ test("large values go by artifact", async () => {
     assert.equal(await response.text(), "y".repeat(10_000_000));
   });
 });
+
+test("large steps are recorded, and returned when the tool runs again", async () => {
+  const ran = [];
+  const dump = tool({
+    name: "dump_ts",
+    effect: "stepped",
+    claims: [],
+    input: z.object({ megabytes: z.number().int() }),
+    async run({ megabytes }, ctx) {
+      const read = (megabytes) => (ran.push("read"), "x".repeat(megabytes << 20));
+      const measure = (text) => (ran.push("measure"), text.length);
+      const rows = await ctx.step("read", megabytes, read);
+      const length = await ctx.step("measure", rows, measure);
+      // It leaves its process, and runs again.
+      await ctx.sleep("rest", 100);
+      return [rows.length, length];
+    },
+  });
+  const tooMuch = tool({
+    name: "too_much_ts",
+    effect: "stepped",
+    claims: [],
+    run: async (_, ctx) => await ctx.step("read", null, () => "x".repeat(40 << 20)).catch((error) => error.message),
+  });
+  await served([dump, tooMuch], async (client) => {
+    const call = await client.call("dump_ts", { megabytes: 9 });
+    assert.deepEqual(call.outcome?.value, [9 << 20, 9 << 20], JSON.stringify(call).slice(0, 500));
+    assert.deepEqual(ran, ["read", "measure"]);
+    assert.match((await client.call("too_much_ts")).outcome.value, /may have/);
+  });
+});

@@ -5,6 +5,7 @@
 //! was begun, so nothing happens twice.
 
 mod entry;
+mod import;
 mod owner;
 mod servers;
 
@@ -43,7 +44,7 @@ pub async fn mcp(at: &At, args: McpArgs) -> anyhow::Result<ExitCode> {
             McpCommand::Test(args) => servers::test(at, &args).await,
             McpCommand::Accept(args) => servers::accept(at, &args).await,
             McpCommand::Add(args) => servers::add(at, args).await,
-            McpCommand::Import(args) => entry::import(&args),
+            McpCommand::Import(args) => import::import(&args),
         };
     }
     serve::on_a_folder(at)?;
@@ -71,25 +72,45 @@ fn client_session() -> Option<String> {
     check_session_name(&name).is_ok().then_some(name)
 }
 
-/// The lines of standard input. A line that is too long is none, and neither is what follows it.
-fn reader() -> mpsc::Receiver<String> {
+/// A line of standard input, or why it cannot be read.
+type ReadLine = Result<String, &'static str>;
+
+/// The lines of standard input. One that cannot be read is told, and hides none of those behind it.
+fn reader() -> mpsc::Receiver<ReadLine> {
     let (lines, read) = mpsc::channel(LINES_MAX);
     std::thread::spawn(move || {
         let mut input = std::io::stdin().lock();
-        loop {
-            let mut line = String::new();
-            match input.by_ref().take(LINE_BYTES_MAX).read_line(&mut line) {
-                Ok(count) if count > 0 && line.ends_with('\n') => {}
-                // The last line may end with the input.
-                Ok(count) if count > 0 && (count as u64) < LINE_BYTES_MAX => {}
-                Ok(_) | Err(_) => return,
-            }
-            if !line.trim().is_empty() && lines.blocking_send(line).is_err() {
+        while let Some(line) = next_line(&mut input) {
+            let is_blank = line.as_ref().is_ok_and(|line| line.trim().is_empty());
+            if !is_blank && lines.blocking_send(line).is_err() {
                 return;
             }
         }
     });
     read
+}
+
+/// The next line; `None` at the end.
+fn next_line(input: &mut impl BufRead) -> Option<ReadLine> {
+    let mut line = Vec::new();
+    let count = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line).ok()?;
+    if count == 0 {
+        return None;
+    }
+    // The last line may end with the input.
+    if line.ends_with(b"\n") || (count as u64) < LINE_BYTES_MAX {
+        return Some(String::from_utf8(line).map_err(|_| "the line is no UTF-8"));
+    }
+    drop(line);
+    loop {
+        let rest = input.fill_buf().ok()?;
+        let end = rest.iter().position(|byte| *byte == b'\n').map(|at| at + 1);
+        let (skipped, is_over) = (end.unwrap_or(rest.len()), end.is_some() || rest.is_empty());
+        input.consume(skipped);
+        if is_over {
+            return Some(Err("the line has more than 64 MiB; send less"));
+        }
+    }
 }
 
 /// A line for standard output, and whom to tell once it is written.
@@ -130,7 +151,7 @@ enum Carried {
 
 impl Bridge {
     /// Carries messages until the client closes its end.
-    async fn carry_all(self: Arc<Self>, mut lines: mpsc::Receiver<String>) {
+    async fn carry_all(self: Arc<Self>, mut lines: mpsc::Receiver<ReadLine>) {
         let (mut carrying, mut running) = (JoinSet::new(), HashMap::<String, AbortHandle>::new());
         loop {
             let line = tokio::select! {
@@ -140,6 +161,13 @@ impl Bridge {
             let Some(line) = line else { break };
             while carrying.try_join_next().is_some() {}
             running.retain(|_, carried| !carried.is_finished());
+            let line = match line {
+                Ok(line) => line,
+                Err(why) => {
+                    self.fail(&Value::Null, -32_700, why).await;
+                    continue;
+                }
+            };
             let message: Value = match serde_json::from_str(&line) {
                 Ok(message) => message,
                 Err(error) => {

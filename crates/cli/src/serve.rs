@@ -13,14 +13,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use windlass::Runtime;
+use windlass_server::Api;
 use windlass_server::access::AccessRules;
 use windlass_server::address::Address;
 
+/// How often an idle server looks whether somebody needs it.
+const IDLE_LOOKS_EVERY: Duration = Duration::from_millis(200);
 /// How often a stopping server checks for running calls.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
 pub async fn serve(at: &At, owned: &mut Owned, args: Serve) -> anyhow::Result<ExitCode> {
-    RunningServer::start(at, owned, args.listen).await?.until_stopped().await
+    let leaves = args.leave_when_idle;
+    let server = RunningServer::start(at, owned, args.listen).await?;
+    RunningServer { leaves_when_idle: leaves, ..server }.until_stopped().await
 }
 
 /// A running server.
@@ -29,6 +34,8 @@ pub struct RunningServer {
     pub address: Address,
     /// The file with its first token, if it still exists.
     pub token: Option<PathBuf>,
+    /// Whether it stops by itself once nobody needs it.
+    pub leaves_when_idle: bool,
 }
 
 impl RunningServer {
@@ -51,7 +58,7 @@ impl RunningServer {
         if taken_over > 0 {
             logs::tell!("continuing calls that an earlier owner left open: {taken_over}");
         }
-        Ok(RunningServer { owner, address, token })
+        Ok(RunningServer { owner, address, token, leaves_when_idle: false })
     }
 
     /// Where a browser on this machine finds the dashboard.
@@ -65,9 +72,12 @@ impl RunningServer {
 
     /// Serves until a signal comes, then stops cleanly.
     pub async fn until_stopped(self) -> anyhow::Result<ExitCode> {
-        let RunningServer { mut owner, address, .. } = self;
+        let RunningServer { mut owner, address, leaves_when_idle, .. } = self;
         let (api, runtime) = (owner.api().clone(), owner.runtime());
-        let signal = owner.stopped().await;
+        let signal = tokio::select! {
+            signal = owner.stopped() => signal,
+            () = idle(&api), if leaves_when_idle => "nobody needs it",
+        };
         logs::tell!("{signal}: stopping; send it again to exit at once");
         owner::leave_at_once_when_told_again();
         tracing::info!(signal, "the server is stopping");
@@ -84,6 +94,26 @@ impl RunningServer {
         drop((api, runtime));
         owner.close().await;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Waits until no MCP client has asked for anything for a while, no call is open and nothing is scheduled.
+async fn idle(api: &Api) {
+    let runtime = api.runtime();
+    let after = Duration::from_millis(runtime.limits().mcp_owner_idle_ms);
+    loop {
+        tokio::time::sleep(
+            after.saturating_sub(api.mcp_quiet_for().unwrap_or_default()).max(IDLE_LOOKS_EVERY),
+        )
+        .await;
+        let is_quiet = api.mcp_quiet_for().is_some_and(|quiet| quiet >= after);
+        if !is_quiet || !runtime.live().is_empty() || runtime.away() > 0 {
+            continue;
+        }
+        // One that cannot be read now is looked at again.
+        if runtime.all_schedules(|_| true, 1).await.is_ok_and(|schedules| schedules.is_empty()) {
+            return;
+        }
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Opening {
     pub traceparent: Option<std::sync::Arc<str>>,
     /// For a task: the span of the call that started it, in the same form; outside identity.
     pub trace_link: Option<std::sync::Arc<str>>,
+    /// Whether the deadlines of tasks hold for its calls from their start; outside identity.
+    pub task_deadlines: bool,
 }
 
 /// A provisional answer, recorded before it is given: its calls had not ended, so a notice follows each end.

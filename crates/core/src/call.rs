@@ -344,9 +344,10 @@ impl Call {
     fn after_verdict<'a>(&'a self, verdict: &'a Verdict) -> Step<'a> {
         match (verdict, self.cancel.is_some()) {
             (Verdict::Landed(success), false) => Step::Settle(Settlement::Landed(success)),
+            (Verdict::Failed(failure), false) => Step::Settle(Settlement::Failed(failure)),
             (Verdict::Landed(_), true) => Step::Settle(Settlement::Cancelled(Effect::Landed)),
             (Verdict::Unknown, false) => Step::Settle(Settlement::Unknown),
-            (Verdict::Unknown | Verdict::DidNotHappen, true) => {
+            (Verdict::Unknown | Verdict::DidNotHappen | Verdict::Failed(_), true) => {
                 Step::Settle(Settlement::Cancelled(self.effect()))
             }
             (Verdict::DidNotHappen, false) if self.is_poison() => Step::Settle(Settlement::Poison),

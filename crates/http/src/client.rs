@@ -159,8 +159,8 @@ impl HttpClient {
         self.exchange_watched(request, &mut |_, _| ControlFlow::Continue(())).await
     }
 
-    /// As [`exchange`](Self::exchange), and shows each piece of the body as it arrives, with the head of the response. `Break` ends the
-    /// exchange behind this piece: the response has the body up to there.
+    /// As [`exchange`](Self::exchange), and shows the head of the response, first alone and then with each piece of the body as it
+    /// arrives. `Break` ends the exchange behind this piece: the response has the body up to there.
     pub async fn exchange_watched(
         &self,
         request: HttpRequest,
@@ -288,6 +288,9 @@ impl HttpClient {
         }
         let head = head(&response, url);
         let mut body = Vec::new();
+        if watch(&head, &[]).is_break() {
+            return Ok(head);
+        }
         while let Some(piece) = response.chunk().await.map_err(|error| failed(url, error))? {
             if (body.len() + piece.len()) as u64 > max {
                 return Err(HttpError::TooLarge { max });

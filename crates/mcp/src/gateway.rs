@@ -15,6 +15,7 @@ use crate::task;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use windlass::trace::TraceParent;
 use windlass::{EffectClass, Runtime};
@@ -29,6 +30,8 @@ struct GatewayParts {
     lines: Arc<DeliveryLines>,
     /// The requests under way that their clients can cancel by id, each by its conversation with us.
     running: Mutex<HashMap<(String, String), Canceller>>,
+    /// When the last request began or ended.
+    last_at: Mutex<Instant>,
     /// The forms that clients of the older era show.
     forms: Arc<OpenForms>,
 }
@@ -61,6 +64,8 @@ pub struct Headers {
     pub session_id: Option<String>,
     /// `Idempotency-Key`.
     pub key: Option<String>,
+    /// `Mcp-Param-*`: the rest of the names in lower case, and the values.
+    pub params: Vec<(String, String)>,
     /// Whether modern requests must have them: over pipes there are none.
     pub are_required: bool,
 }
@@ -85,8 +90,25 @@ pub enum Exchange {
 impl Gateway {
     /// The gateway to a runtime. Once `closing` is true, answers are not held any more.
     pub fn new(runtime: &Runtime, closing: watch::Receiver<bool>) -> Gateway {
-        let (lines, running, forms) = (Arc::default(), Mutex::default(), Arc::default());
-        Gateway(Arc::new(GatewayParts { runtime: runtime.clone(), closing, lines, running, forms }))
+        Gateway(Arc::new(GatewayParts {
+            runtime: runtime.clone(),
+            closing,
+            lines: Arc::default(),
+            running: Mutex::default(),
+            last_at: Mutex::new(Instant::now()),
+            forms: Arc::default(),
+        }))
+    }
+
+    /// How long no client has asked for anything; none while a client is being answered or listens.
+    pub fn quiet_for(&self) -> Option<Duration> {
+        let is_busy = !self.lock_running().is_empty();
+        (!is_busy).then(|| self.0.last_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed())
+    }
+
+    /// Notes that a request begins or ends.
+    fn note_request(&self) {
+        *self.0.last_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
     /// Whether a message works on a session, which it then opens.
@@ -102,6 +124,7 @@ impl Gateway {
 
     /// Takes a message and answers it.
     pub async fn take(&self, visitor: Visitor, headers: &Headers, message: Value) -> Exchange {
+        self.note_request();
         let request = match Message::read(message) {
             Ok(Message::Request(request)) => request,
             Ok(Message::Notification { method, params }) => {
@@ -219,13 +242,12 @@ impl Gateway {
         peer: Peer,
         request: RpcRequest,
     ) -> Result<Exchange, RpcError> {
-        let name = request.params.get("name").and_then(Value::as_str).unwrap_or_default().to_string();
         let args = match request.params.get("arguments") {
             None | Some(Value::Null) => json!({}),
             Some(args @ Value::Object(_)) => args.clone(),
             Some(_) => return Err(RpcError::params("`arguments` must be an object")),
         };
-        let call = match name.as_str() {
+        let call = match tool_name(&request) {
             // Wrong arguments are for the model to mend.
             WAIT_TASK | CANCEL_TASK if !args["task"].is_string() => {
                 let told = "`task` must be the task that an answer named.";
@@ -237,7 +259,7 @@ impl Gateway {
                 let told = "The task is asked to stop. Call wait_task to see how it ended.";
                 return Ok(answered(&request.id, signed(peer.era, crate::result::text(told, false))));
             }
-            _ => self.asked_call(&visitor, headers, &request, &name, args).await?,
+            _ => self.asked_call(&visitor, headers, &peer, &request, args).await?,
         };
         let (conversation, voice, listener) = Conversation::begin();
         let running = self.running(&visitor, headers, &request.id, &conversation);
@@ -254,16 +276,20 @@ impl Gateway {
         &self,
         visitor: &Visitor,
         headers: &Headers,
+        peer: &Peer,
         request: &RpcRequest,
-        name: &str,
         args: Value,
     ) -> Result<McpCall, RpcError> {
+        let name = tool_name(request);
         let table = McpToolList::of(self.runtime(), &visitor.session).await?;
         let Some(tool) = table.get(name) else {
             let hint =
                 table.nearest(name).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
             return Err(RpcError::params(format!("there is no tool {name:?}{hint}")));
         };
+        if peer.era == Era::Modern {
+            headers.check_params(tool.spec.input_schema.as_ref(), &args)?;
+        }
         let is_read = tool.class == EffectClass::Read;
         let digest = identity::digest(tool, &args);
         let state = self.state(visitor, request, &digest)?;
@@ -280,6 +306,7 @@ impl Gateway {
             args,
             digest,
             is_read,
+            stays_direct: tool.spec.flags.stays_direct,
             identity,
             answers: answers(&request.params)?,
             round,
@@ -303,6 +330,7 @@ impl Gateway {
             args: json!({}),
             digest,
             is_read: false,
+            stays_direct: false,
             identity: CallIdentity::Earlier { call: id.to_string(), key: found.batch_key },
             answers: answers(&request.params)?,
             round: state.map_or(0, |state| state.round),
@@ -410,6 +438,7 @@ pub(crate) struct RunningRequest {
 impl Drop for RunningRequest {
     fn drop(&mut self) {
         self.gateway.lock_running().remove(&self.name);
+        self.gateway.note_request();
     }
 }
 
@@ -425,6 +454,11 @@ fn answers(params: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> 
         Some(Value::Object(answers)) => Ok(answers.clone()),
         Some(_) => Err(RpcError::params("`inputResponses` must be an object")),
     }
+}
+
+/// The tool that is called.
+fn tool_name(request: &RpcRequest) -> &str {
+    request.params.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
 fn task_of(args: &Value) -> &str {

@@ -18,6 +18,7 @@ mod identity;
 mod list;
 mod listen;
 mod message;
+mod param_headers;
 mod peer;
 mod people;
 mod request;

@@ -4,7 +4,7 @@ use crate::message::RpcError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use windlass::tool::Registered;
+use windlass::tool::{Registered, ToolSource};
 use windlass::{EffectClass, Runtime};
 
 /// The longest name of a tool: clients put their own name for the server before it, and some allow 60 characters in all.
@@ -111,14 +111,19 @@ fn described(name: &str, tool: &Registered) -> Value {
             annotations[hint] = value.into();
         }
     }
-    // No `outputSchema`: the answer may be that the call goes on, which fits none.
-    json!({
+    let mut listed = json!({
         "name": name,
         "title": spec.display_title(),
         "description": spec.description,
         "inputSchema": input_schema(spec.input_schema.as_ref()),
         "annotations": annotations,
-    })
+    });
+    // The answer of another tool may be that the call goes on, which fits no schema.
+    if let (ToolSource::Mcp, true, Some(schema)) = (spec.source, spec.flags.stays_direct, &spec.output_schema)
+    {
+        listed["outputSchema"] = schema.clone();
+    }
+    listed
 }
 
 /// The door's own tools.

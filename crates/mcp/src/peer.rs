@@ -4,9 +4,8 @@ use crate::gateway::Headers;
 use crate::message::{
     HEADER_MISMATCH, INVALID_PARAMS, MISSING_CAPABILITY, RpcError, RpcRequest, UNSUPPORTED_VERSION,
 };
+use crate::param_headers::{PREFIX, ParamHeader, decoded};
 use crate::seal::{self, Purpose};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use windlass::store::Store;
@@ -160,6 +159,23 @@ impl Headers {
         Ok(())
     }
 
+    /// Checks that the headers of annotated arguments say the same as the arguments.
+    pub(crate) fn check_params(&self, schema: Option<&Value>, args: &Value) -> Result<(), RpcError> {
+        if !self.are_required {
+            return Ok(());
+        }
+        // A schema whose annotations cannot be used asks for no headers.
+        let params = schema.and_then(|schema| ParamHeader::of_schema(schema).ok()).unwrap_or_default();
+        for param in params {
+            let given = self.params.iter().find(|(name, _)| *name == param.header);
+            if !param.agrees(given.map(|(_, value)| value.as_str()), args) {
+                let told = format!("the header {PREFIX}{} must say what the argument says", param.header);
+                return Err(RpcError::new(HEADER_MISMATCH, told));
+            }
+        }
+        Ok(())
+    }
+
     /// The legacy session that the client names, if it names one. One that is not the caller's does not exist for it.
     pub(crate) fn legacy_session(
         &self,
@@ -178,17 +194,11 @@ impl Headers {
     }
 }
 
-/// A header's value: plain, or `=?base64?…?=` where it has other characters. `None`: it is neither.
-fn decoded(value: &str) -> Option<String> {
-    match value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {
-        Some(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?).ok(),
-        None => Some(value.to_string()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
 
     fn request(method: &str, params: Value) -> RpcRequest {
         let Value::Object(params) = params else { panic!("an object") };

@@ -35,6 +35,8 @@ pub(crate) struct McpCall {
     /// Binds state that the client keeps to this call.
     pub(crate) digest: String,
     pub(crate) is_read: bool,
+    /// Its answer is its end, however long that takes.
+    pub(crate) stays_direct: bool,
     pub(crate) identity: CallIdentity,
     /// The answers of a person to what the call asked.
     pub(crate) answers: Map<String, Value>,

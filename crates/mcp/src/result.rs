@@ -40,14 +40,27 @@ async fn raw_result(runtime: &Runtime, answer: &CallAnswer) -> Option<Value> {
     if call.origin.source() != Some(ToolSource::Mcp) {
         return None;
     }
-    let Outcome::Succeeded(success) = &call.end()?.outcome else { return None };
-    let kept = success.side.as_ref()?.raw.as_ref()?;
+    let side = match &call.end()?.outcome {
+        Outcome::Succeeded(success) => success.side.as_ref(),
+        Outcome::Failed(failure) => {
+            if let Some(raw) = failure.raw.as_deref().and_then(|raw| serde_json::from_str(raw).ok()) {
+                return verbatim(raw);
+            }
+            failure.side.as_ref()
+        }
+        Outcome::Denied { .. } | Outcome::Cancelled { .. } | Outcome::Unknown => None,
+    };
+    let kept = side?.raw.as_ref()?;
     if kept.bytes > runtime.limits().wire_images_bytes_max {
         return None;
     }
     // One that has expired, or cannot be read now, is told in parts.
     let bytes = runtime.read_artifact(kept.artifact, 0, kept.bytes).await.ok()?;
-    let mut result: Value = serde_json::from_slice(&bytes).ok()?;
+    verbatim(serde_json::from_slice(&bytes).ok()?)
+}
+
+/// A result of a server as it was given, if it is one.
+fn verbatim(mut result: Value) -> Option<Value> {
     let fields =
         result.as_object_mut().filter(|fields| fields.get("content").is_some_and(Value::is_array))?;
     // Each era says these in its own way.

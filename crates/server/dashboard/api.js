@@ -21,8 +21,9 @@ export const login = {
   forget: () => localStorage.removeItem(KEY),
 };
 
-/** Listeners that want to know that the login is over. */
-export const onLoggedOut = new Set();
+/** Listeners that want to know that the login is over, or that there is one: also in another page of this browser. */
+export const onLogin = new Set();
+addEventListener("storage", ({ key }) => (key === KEY || key === null) && onLogin.forEach((listener) => listener()));
 
 /** @param {string} path @param {{method?: string, body?: unknown, signal?: AbortSignal, open?: boolean}} [options] */
 async function request(path, { method = "GET", body, signal, open = false } = {}) {
@@ -48,7 +49,7 @@ async function request(path, { method = "GET", body, signal, open = false } = {}
   }
   if (response.status === 401 && !open) {
     login.forget();
-    onLoggedOut.forEach((listener) => listener());
+    onLogin.forEach((listener) => listener());
   }
   throw new Refusal(response.status, problem);
 }
@@ -85,6 +86,29 @@ export function query(values) {
   const text = new URLSearchParams(given).toString();
   return text ? "?" + text : "";
 }
+
+/** A told time is late by its way, and later if the page was busy: of so many, the earliest is the best. */
+const CLOCK_TELLINGS = 8;
+
+/**
+ * The clock of the server, by which everything is recorded: that of the browser may be wrong by hours. The stream tells the time, and what
+ * one page has learned of it holds for the others of this browser.
+ */
+export const clock = {
+  /** By so many milliseconds the server is ahead. */
+  ahead: Number(localStorage.getItem("windlass-clock")) || 0,
+  /** @type {number[]} */
+  told: [],
+  now: () => Date.now() + clock.ahead,
+  /** @param {string} time */
+  learn(time) {
+    const ahead = Date.parse(time) - Date.now();
+    if (Number.isNaN(ahead)) return;
+    clock.told = [...clock.told, ahead].slice(-CLOCK_TELLINGS);
+    clock.ahead = Math.max(...clock.told);
+    localStorage.setItem("windlass-clock", String(clock.ahead));
+  },
+};
 
 /**
  * Reads a stream of server-sent events over fetch, since EventSource cannot send the page key.
@@ -126,6 +150,9 @@ export const changes = {
   /** The other pages of this browser. */
   others: new BroadcastChannel("windlass-changes"),
   isReader: false,
+  /** Of which build the server's page is; another than at first means that this one is old. */
+  build: "",
+  isOld: false,
 
   open() {
     if (this.stop || document.hidden || !login.key()) return;
@@ -139,14 +166,18 @@ export const changes = {
   },
 
   /** A message of another page. */
-  heard({ ask, connected, sessions, all }) {
+  heard({ ask, connected, build, ahead, sessions, all }) {
     if (ask) {
-      if (this.isReader) this.others.postMessage({ connected: this.connected });
-    } else if (sessions) {
-      this.tell(new Set(sessions), all);
-    } else {
-      this.set(connected);
+      if (this.isReader) this.others.postMessage(this.standing());
+      return;
     }
+    if (typeof ahead === "number") clock.ahead = ahead;
+    if (sessions) this.tell(new Set(sessions), all);
+    else this.set(connected, build);
+  },
+
+  standing() {
+    return { connected: this.connected, build: this.build, ahead: clock.ahead };
   },
 
   async read(signal) {
@@ -156,26 +187,32 @@ export const changes = {
       try {
         await follow("/v1/changes", signal, (kind, data) => {
           pause = 500;
-          if (kind === "begun") this.pass(true, [], true);
-          else if (kind === "changed") this.pass(true, data.sessions, data.more);
+          clock.learn(data?.now);
+          if (kind === "begun") this.begun(data);
+          else if (kind === "changed") this.pass(data.sessions, data.more);
         });
       } catch {
         // Said below.
       }
       if (signal.aborted) break;
       this.set(false);
-      this.others.postMessage({ connected: false });
+      this.others.postMessage(this.standing());
       await new Promise((done) => setTimeout(done, pause * (0.75 + Math.random() / 2)));
       pause = Math.min(pause * 2, 10_000);
     }
     this.isReader = false;
   },
 
+  /** The stream is there: whatever was missed is asked for. */
+  begun({ build }) {
+    this.set(true, build);
+    this.others.postMessage(this.standing());
+    this.pass([], true);
+  },
+
   /** Tells this page and the others. */
-  pass(connected, sessions, all) {
-    if (!this.connected) this.others.postMessage({ connected });
-    this.set(connected);
-    this.others.postMessage({ sessions, all });
+  pass(sessions, all) {
+    this.others.postMessage({ sessions, all, ahead: clock.ahead });
     this.tell(new Set(sessions), all);
   },
 
@@ -185,10 +222,12 @@ export const changes = {
     this.others.onmessage = null;
   },
 
-  set(connected) {
-    if (connected === this.connected && (connected || this.lostAt)) return;
-    this.connected = connected;
-    this.lostAt = connected ? 0 : Date.now();
+  set(connected, build = "") {
+    const isOld = this.isOld || (!!build && !!this.build && build !== this.build);
+    this.build ||= build;
+    if (connected === this.connected && isOld === this.isOld && (connected || this.lostAt)) return;
+    if (connected !== this.connected || !this.lostAt) this.lostAt = connected ? 0 : Date.now();
+    Object.assign(this, { connected, isOld });
     this.watchers.forEach((watcher) => watcher());
   },
 

@@ -1,8 +1,8 @@
 // The dashboard: the login, the frame around all screens, and the keyboard.
 import { Component, render } from "./vendor/preact.mjs";
 import { html, go, Link, useEffect, useLayoutEffect, useNow, useRef, useRoute, useState, Wrong, length } from "./ui.js";
-import { changes, get, login, logIn, logOut, onLoggedOut } from "./api.js";
-import { Now } from "./now.js";
+import { changes, get, login, logIn, logOut, onLogin } from "./api.js";
+import { Now, useOverview } from "./now.js";
 import { Waiting } from "./people.js";
 import { Session, Sessions } from "./sessions.js";
 import { Batch, Call, Calls } from "./calls.js";
@@ -42,6 +42,15 @@ const SCREENS = [
   ["/ui/workers", Workers],
 ];
 
+/** A part of the address; somebody may have written one that is no encoding of anything. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 function screenOf(path) {
   const parts = path.split("/");
   for (const [pattern, screen] of SCREENS) {
@@ -50,7 +59,7 @@ function screenOf(path) {
     const names = {};
     const fits = wanted.every((part, place) => {
       if (!part.startsWith("{")) return part === parts[place];
-      names[part.slice(1, -1)] = decodeURIComponent(parts[place]);
+      names[part.slice(1, -1)] = decoded(parts[place]);
       return parts[place] !== "";
     });
     if (fits) return { screen, names };
@@ -62,13 +71,13 @@ function App() {
   const [loggedIn, setLoggedIn] = useState(!!login.key());
   const [error, setError] = useState(null);
   useEffect(() => {
-    const over = () => setLoggedIn(false);
-    onLoggedOut.add(over);
+    const look = () => setLoggedIn(!!login.key());
+    onLogin.add(look);
     // The code goes out of the address before anything else.
     const code = /^#login=([0-9a-f]+)$/.exec(location.hash)?.[1];
     if (location.hash) history.replaceState(null, "", location.pathname + location.search);
     if (code) enter({ code });
-    return () => onLoggedOut.delete(over);
+    return () => onLogin.delete(look);
   }, []);
   useEffect(() => {
     if (!loggedIn) return;
@@ -112,10 +121,12 @@ function Frame({ leave }) {
     main.current?.focus({ preventScroll: true });
   }, [path]);
   const found = screenOf(path);
+  const overview = useOverview();
+  const waits = overview.data?.waiting ?? 0;
   useEffect(() => {
-    const name = MENU.find(([to]) => to === path)?.[1] ?? path.split("/").slice(2).map(decodeURIComponent).join(" ");
-    document.title = `${name} · Windlass`;
-  }, [path]);
+    const name = MENU.find(([to]) => to === path)?.[1] ?? path.split("/").slice(2).map(decoded).join(" ");
+    document.title = `${waits > 0 ? `(${waits}) ` : ""}${name} · Windlass`;
+  }, [path, waits]);
   const out = async () => {
     try {
       await logOut();
@@ -125,10 +136,10 @@ function Frame({ leave }) {
   };
   return html`<a class="skip" href="#main" onClick=${(event) => (event.preventDefault(), main.current.focus())}>Skip to content</a>
     <header class="frame"><span class="brand">Windlass</span>
-      <nav aria-label="Screens"><ul>${MENU.map(([to, name]) => html`<li key=${to}><${Link} to=${to} aria-current=${isHere(path, to) ? "page" : undefined}>${name}</${Link}></li>`)}</ul></nav>
+      <nav aria-label="Screens"><ul>${MENU.map(([to, name]) => html`<li key=${to}><${Link} to=${to} aria-current=${isHere(path, to) ? "page" : undefined}>${name}${to === "/ui/waiting" && waits > 0 && html` <span class="count you">${waits.toLocaleString("en")}</span>`}</${Link}></li>`)}</ul></nav>
       <div class="tools"><${Connection} /><${Theme} /><button onClick=${() => setHelp(true)} aria-label="Keyboard help">?</button><button onClick=${out}>Log out</button></div>
     </header>
-    <main id="main" ref=${main} tabindex="-1"><${Guard} key=${path}>${found ? html`<${found.screen} ...${found.names} query=${query} />` : html`<h1>There is no such screen</h1>`}</${Guard}></main>
+    <main id="main" ref=${main} tabindex="-1"><${Guard} key=${path}>${found ? html`<${found.screen} ...${found.names} query=${query} overview=${overview} />` : html`<h1>There is no such screen</h1>`}</${Guard}></main>
     ${help && html`<${Help} close=${() => setHelp(false)} keys=${keys} setKeys=${setKeys} />`}`;
 }
 
@@ -142,7 +153,8 @@ class Guard extends Component {
   }
 }
 
-const isHere = (path, to) => path === to || (to !== "/" && path.startsWith(to + "/"));
+const isHere = (path, to) => (/^\/ui\/sessions\/[^/]+\/tasks\//.test(path) ? to === "/ui/tasks" : isBelow(path, to));
+const isBelow = (path, to) => path === to || (to !== "/" && path.startsWith(to + "/"));
 
 function Connection() {
   const [, draw] = useState(0);
@@ -151,9 +163,10 @@ function Connection() {
     changes.watchers.add(watcher);
     return () => changes.watchers.delete(watcher);
   }, []);
-  const now = useNow();
-  const since = changes.lostAt ? ` for ${length(Math.max(0, now - changes.lostAt) * 1_000)}` : "";
-  return html`<span role="status" class=${changes.connected ? "link good" : "link bad"}>${changes.connected ? "● live" : `○ not connected${since}`}</span>`;
+  useNow();
+  const since = changes.lostAt ? ` for ${length(Math.max(0, Math.round((Date.now() - changes.lostAt) / 1_000)) * 1_000_000)}` : "";
+  return html`<span role="status" class=${changes.connected ? "link good" : "link bad"}>${changes.connected ? "● live" : `○ not connected${since}`}</span>
+    ${changes.isOld && html`<button class="warn" title="The server was updated since this page was loaded." onClick=${() => location.reload()}>Updated: reload</button>`}`;
 }
 
 function Theme() {

@@ -1,5 +1,5 @@
 // Calls: the list with its filters, one call, and one batch.
-import { Ago, Block, Decide, doing, Empty, go, html, isOver, Link, Loaded, ms, Progress, short, State, useAct, useEffect, useLoad, useState, Why } from "./ui.js";
+import { Ago, Block, Decide, doing, Empty, ending, go, html, isOver, Link, Loaded, ms, Progress, short, standing, State, useAct, useEffect, useLoad, useState, Why } from "./ui.js";
 import { usePages, VirtualRows } from "./lists.js";
 import { get, path, query, send } from "./api.js";
 import { SpanTable, Timeline } from "./timeline.js";
@@ -16,8 +16,8 @@ export const CallsHead = () => html`<div class="row head" aria-hidden="true"><sp
 export function CallRow({ call, here = false }) {
   return html`<${Link} class="row" to=${path`/ui/calls/${call.call}`}>
     <span class="main"><strong>${text(call.tool)}</strong> <span class="quiet">${text(call.id)}${!here && html` · ${text(call.session ?? "")}`}</span></span>
-    <span class="cell"><${State} state=${call.state} /></span>
-    <span class="why">${!isOver(call.state) ? doing(call) : call.outcome?.failure ? text(String(call.outcome.failure.message).split("\n")[0].slice(0, 120)) : ""}</span>
+    <span class="cell"><${State} state=${standing(call)} /></span>
+    <span class="why">${isOver(call.state) ? ending(call) : doing(call)}</span>
     <span class="number quiet end">${isOver(call.state) && ms(call.ran_ms)}</span>
     <span class="quiet end"><${Ago} at=${call.opened_at} /></span>
   </${Link}>`;
@@ -64,10 +64,12 @@ export function Batch({ session, batch }) {
       ${whole.calls.some((call) => !isOver(call.state)) && html`<div class="actions"><${Decide} kind="bad" busy=${busy} onPress=${cancel}>Cancel the open calls</${Decide}></div>`}${told}`}</${Loaded}>`;
 }
 
+const NEEDS = { race: "A race, in which the first success counts", fail_fast: "All calls must succeed" };
+
 /** The rule by which the calls of a batch need each other, and what came of it. */
 function Decided({ decided }) {
   const winners = decided.winners ?? [];
-  return html`<p>Siblings: <span class="chip">${text(String(decided.siblings ?? ""))}</span> ${text(String(decided.decision ?? "not decided yet").replaceAll("_", " "))}${winners.length > 0 && html` · ${winners.length === 1 ? "winner" : "winners"}: ${winners.map((id) => html`<code>${text(String(id))}</code> `)}`}</p>`;
+  return html`<p>${NEEDS[decided.siblings] ?? `${decided.siblings?.quorum ?? "Some"} of the calls must succeed`}: <strong>${text(String(decided.decision ?? "not decided yet").replaceAll("_", " "))}</strong>${winners.length > 0 && html` · ${winners.length === 1 ? "winner" : "winners"}: ${winners.map((id) => html`<code>${text(String(id))}</code> `)}`}</p>`;
 }
 
 export function Call({ call }) {
@@ -90,7 +92,7 @@ function WholeCall({ call, again }) {
   // The failure that is behind a wait for the next attempt.
   const last = call.state === "retrying" && call.journal?.findLast((line) => /^(returned|stopped|aborted|lost)$/.test(line.kind));
   const repeat = `/ui/tools/${encodeURIComponent(call.tool)}` + query({ from: call.call });
-  return html`<p><${State} state=${call.state} /> ${call.waiting_for && html`<${Why} told=${call.waiting_for} />`} ${!over && !call.waiting_for && html`<span class="why">${doing(call)}</span>`} <${Progress} progress=${call.progress} /></p>
+  return html`<p><${State} state=${standing(call)} /> ${call.waiting_for && html`<${Why} told=${call.waiting_for} />`} ${!over && !call.waiting_for && html`<span class="why">${doing(call)}</span>`} <${Progress} progress=${call.progress} /></p>
     <p class="quiet">in <${Link} to=${path`/ui/sessions/${call.session}`}>${text(call.session ?? "")}</${Link}>,
       ${" "}batch <${Link} to=${path`/ui/sessions/${call.session}/batches/${call.batch}`}>${text(short(call.batch ?? ""))}</${Link}> · asked <${Ago} at=${call.opened_at} /> · ${call.attempts} ${call.attempts === 1 ? "attempt" : "attempts"}
       ${over && call.ran_ms !== undefined && html` · queued ${ms(call.queued_ms)}, waited ${ms(call.waited_ms)}, ran ${ms(call.ran_ms)}`}
@@ -115,6 +117,6 @@ function WholeCall({ call, again }) {
 function Journal({ lines }) {
   if (lines.length === 0) return html`<p class="quiet">Nothing is recorded yet: a call of class read is written with its result.</p>`;
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Journal"><table class="plain"><thead><tr><th>After</th><th>Kind</th><th>What happened</th></tr></thead><tbody>
-    ${lines.slice(0, 500).map((line) => html`<tr key=${line.entry}><td class="number" title=${line.at}>${text(line.after)}</td><td><code>${text(line.kind)}</code></td><td style=${{ paddingLeft: `${(line.depth ?? 0) + 0.5}rem` }}>${text(line.text)}</td></tr>`)}
+    ${lines.slice(0, 500).map((line) => html`<tr key=${line.entry}><td class="number" title=${line.at}>${text(line.after)}</td><td class="number"><code>${text(line.kind)}</code></td><td style=${{ paddingLeft: `${(line.depth ?? 0) + 0.5}rem` }}>${text(line.text)}</td></tr>`)}
   </tbody></table></div>${lines.length > 500 && html`<p class="quiet">${lines.length - 500} more lines: <code>windlass calls CALL</code> shows them.</p>`}`;
 }

@@ -1,5 +1,5 @@
 // The first screen: what waits for you, what runs, and the latest batches.
-import { Ago, Block, Elapsed, Empty, doing, folder, html, isOver, Link, Loaded, Progress, short, State, useLoad, useState, useEffect } from "./ui.js";
+import { Ago, Block, Elapsed, Empty, doing, folder, html, isOver, Link, Loaded, Progress, short, standing, State, useLoad, useState, useEffect } from "./ui.js";
 import { get, path } from "./api.js";
 import { loadWaiting, WaitingList } from "./people.js";
 import { MiniTimeline } from "./timeline.js";
@@ -7,22 +7,31 @@ import { text } from "./text.js";
 
 const WAITING_SHOWN = 5;
 
-export function Now() {
-  const overview = useLoad(async (signal) => {
-    const found = await get("/v1/overview", signal);
-    folder.data = found.data ?? "";
-    return found;
-  }, []);
-  const waiting = useLoad(loadWaiting, []);
-  const open = useLoad((signal) => get("/v1/calls?state=open&limit=50", signal), []);
+const OPEN_SHOWN = 50;
+
+/** The overview. The frame loads it for the menu, and gives it to the first screen. @param {boolean} [off] */
+export const useOverview = (off) => useLoad(async (signal) => {
+  const found = await get("/v1/overview", signal);
+  folder.data = found.data ?? "";
+  return found;
+}, [], { off });
+
+export function Now({ overview: given }) {
+  const own = useOverview(!!given);
+  const overview = given ?? own;
+  const waiting = useLoad(loadWaiting(), []);
+  const open = useLoad((signal) => get(`/v1/calls?state=open&limit=${OPEN_SHOWN}`, signal), []);
+  const waits = Math.max(overview.data?.waiting ?? 0, waiting.data?.items.length ?? 0);
+  const opened = Math.max(Object.values(overview.data?.open ?? {}).reduce((sum, count) => sum + count, 0), open.data?.items.length ?? 0);
   return html`<h1 tabindex="-1">Now</h1>
     <${Loaded} from=${overview}>${(now) => html`<${Strip} now=${now} />`}</${Loaded}>
-    <${Block} id="waits" title="Waits for you" count=${waiting.data?.items.length}>
+    <${Block} id="waits" title="Waits for you" count=${waiting.data && waits}>
       <${Loaded} from=${waiting}>${(page) => html`<${WaitingList} items=${page.items.slice(0, WAITING_SHOWN)} again=${waiting.again} />
-        ${page.items.length > WAITING_SHOWN && html`<p><${Link} to="/ui/waiting">all ${page.items.length}</${Link}></p>`}`}</${Loaded}>
+        ${page.items.length > WAITING_SHOWN && html`<p><${Link} to="/ui/waiting">all ${waits.toLocaleString("en")} that wait</${Link}></p>`}`}</${Loaded}>
     </${Block}>
-    <${Block} id="open" title="Open calls" count=${open.data?.items.length}>
-      <${Loaded} from=${open}>${(page) => html`<${OpenCalls} calls=${page.items} />`}</${Loaded}>
+    <${Block} id="open" title="Open calls" count=${open.data && opened}>
+      <${Loaded} from=${open}>${(page) => html`<${OpenCalls} calls=${page.items} />
+        ${page.next && html`<p><${Link} to="/ui/calls?state=open">all ${opened.toLocaleString("en")} open calls</${Link}></p>`}`}</${Loaded}>
     </${Block}>
     <${Block} id="latest" title="Latest batches">
       <${Loaded} from=${overview}>${(now) => html`<${Latest} batches=${now.latest} />`}</${Loaded}>
@@ -54,7 +63,7 @@ function OpenCalls({ calls }) {
 function OpenCall({ call }) {
   return html`<${Link} class="row" to=${path`/ui/calls/${call.call}`}>
     <span class="main"><strong>${text(call.tool)}</strong> <span class="quiet">${text(call.id)} · ${text(call.session ?? "")}</span></span>
-    <span class="cell"><${State} state=${call.state} /></span>
+    <span class="cell"><${State} state=${standing(call)} /></span>
     <span class="why">${doing(call)} <${Progress} progress=${call.progress} /></span>
     <span class="end"><${Elapsed} since=${call.opened_at} /></span>
   </${Link}>`;

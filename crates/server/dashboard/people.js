@@ -1,22 +1,31 @@
 // Everything that waits for a person, and the answers.
 import { Ago, Decide, Empty, Heading, html, Link, Loaded, Outside, useAct, useEffect, useLoad, useRef, useState } from "./ui.js";
 import { at, ExactNumber, isExact, Json, parse, print } from "./json.js";
-import { get, path, send } from "./api.js";
+import { get, path, query, send } from "./api.js";
 import { initial, ValueEditor } from "./form.js";
 import { Text, text } from "./text.js";
 
 const KINDS = { approval: "Approve?", question: "Question", connection: "Connect", tool_changed: "The tool has changed", unknown: "Did it happen?" };
 
-/** What waits, the nearest deadline first. */
-export const loadWaiting = async (signal) => {
-  const page = await get("/v1/waiting?limit=100", signal);
-  const due = (item) => (item.until ? Date.parse(item.until) : Infinity);
-  return { ...page, items: page.items.sort((left, right) => due(left) - due(right) || Date.parse(left.since) - Date.parse(right.since)) };
+/** So many are shown at first, and so many more each time. */
+const WAITING_PAGE = 100;
+const WAITING_PAGES_MAX = 10;
+
+/** What waits, the nearest deadline first, as the server orders it. @param {number} [pages] */
+export const loadWaiting = (pages = 1) => async (signal) => {
+  let page = await get("/v1/waiting" + query({ limit: WAITING_PAGE }), signal);
+  for (let more = 1; more < pages && page.next; more += 1) {
+    const { items, next } = await get("/v1/waiting" + query({ limit: WAITING_PAGE, after: page.next }), signal);
+    page = { items: [...page.items, ...items], next };
+  }
+  return page;
 };
 
 export function Waiting() {
-  const waiting = useLoad(loadWaiting, []);
-  return html`<h1 tabindex="-1">Waits for you</h1><${Loaded} from=${waiting}>${(page) => html`<${WaitingList} items=${page.items} again=${waiting.again} level=${2} />`}</${Loaded}>`;
+  const [pages, setPages] = useState(1);
+  const waiting = useLoad(loadWaiting(pages), [pages]);
+  return html`<h1 tabindex="-1">Waits for you</h1><${Loaded} from=${waiting}>${(page) => html`<${WaitingList} items=${page.items} again=${waiting.again} level=${2} />
+    ${page.next && html`<p>These have the nearest deadlines; more wait. ${pages < WAITING_PAGES_MAX ? html`<button onClick=${() => setPages(pages + 1)}>Show ${WAITING_PAGE} more</button>` : "They come here as these are answered."}</p>`}`}</${Loaded}>`;
 }
 
 /** An approval stays the same card if its call is asked for anew: then the card says what has changed. */
@@ -91,9 +100,7 @@ function Approval({ item, again }) {
       <${Decide} kind="good" busy=${busy || (editing && edited === undefined)} onPress=${approve}>${editing ? "Approve with these arguments" : "Approve"}</${Decide}>
       ${isExact && html`<button aria-pressed=${editing} onClick=${() => (setEdited(editing ? undefined : item.args), setEditing(!editing))}>${editing ? "Do not edit" : "Edit"}</button>`}
       <label class="check"><input type="checkbox" checked=${remember} onChange=${(event) => setRemember(event.target.checked)} /> remember for this session</label>
-    </div>
-    <div class="actions">
-      <label class="inline">Reason <input value=${reason} onInput=${(event) => setReason(event.target.value)} placeholder="for the model" /></label>
+      <label class="inline reason">Reason <input value=${reason} onInput=${(event) => setReason(event.target.value)} placeholder="for the model" /></label>
       <${Decide} kind="bad" busy=${busy} onPress=${() => decide({ decision: "deny", reason: reason || undefined }, "Denied.")}>Deny</${Decide}>
     </div>
     ${told}

@@ -1,10 +1,11 @@
 // Tasks, schedules and workers.
-import { Ago, Block, Decide, Empty, go, Heading, html, Link, Loaded, Progress, State, useAct, useEffect, useLoad, useState, why, Wrong } from "./ui.js";
+import { Ago, Block, Decide, Empty, go, Heading, html, length, Link, Loaded, Progress, State, useAct, useEffect, useLoad, useState, why, Wrong } from "./ui.js";
 import { usePages, VirtualRows } from "./lists.js";
 import { get, path, query, send } from "./api.js";
 import { ValueEditor } from "./form.js";
 import { isExact } from "./json.js";
 import { Text, text } from "./text.js";
+import { Timeline } from "./timeline.js";
 
 /** Why a call goes on without its caller. */
 const BY = { budget: "outlived its batch", queue: "waited longer than its caller", spawned: "started as a task", scheduled: "started by a schedule", triggered: "started by an event" };
@@ -44,6 +45,7 @@ export function Task({ session, task }) {
     <p><${State} state=${task.state} /> <${Progress} progress=${task.progress} /> <span class="why">${why(task.detail ?? task.summary ?? task.status ?? "")}</span></p>
     <p class="quiet">task in <${Link} to=${path`/ui/sessions/${session}`}>${text(session)}</${Link}> · <${Link} to=${path`/ui/calls/${task.task}`}>its call</${Link}> · ${text(BY[task.by] ?? task.by)} · ${task.attempts} ${task.attempts === 1 ? "attempt" : "attempts"} · asked <${Ago} at=${task.opened_at} /></p>
     ${!task.ended_at && html`<div class="actions"><${Decide} kind="bad" busy=${busy} onPress=${cancel}>Cancel</${Decide}></div>`}${told}
+    ${call.data?.spans?.length > 0 && html`<${Block} id="time" title="Time"><${Timeline} calls=${[call.data]} /></${Block}>`}
     <${Block} id="log" title="Log" count=${log.pieces.length}>${log.busy ? html`<p class="quiet" aria-busy="true">Loading…</p>` : log.pieces.length === 0 ? html`<p class="quiet">It has written nothing.</p>` : html`<${Log} pieces=${log.pieces} spans=${call.data?.spans ?? []} />`}</${Block}>
     <${Block} id="messages" title="Messages"><${Loaded} from=${messages}>${(page) => page.items.length === 0 ? html`<p class="quiet">No message was sent to it or by it.</p>` : html`<ul class="rows">${page.items.map((message) => html`<li class="card"><span class="quiet">${text(message.direction)} · <${Ago} at=${message.at} /></span><${Text} value=${message.text} /></li>`)}</ul>`}</${Loaded}>
       ${!task.ended_at && html`<div class="actions"><label class="inline">Message <input value=${words} onInput=${(event) => setWords(event.target.value)} /></label><button disabled=${busy || !words} onClick=${say}>Send</button></div>`}</${Block}>`}</${Loaded}>`;
@@ -127,17 +129,17 @@ function fireTime(local) {
   const found = /^(\d+-\d+-\d+)T(\d+:\d+)(:\d+)(.*)$/.exec(local);
   if (!found) return local;
   const day = new Date(found[1] + "T12:00:00Z").toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short", year: "numeric", timeZone: "UTC" });
-  return `${day}, ${found[2]}${found[3] === ":00" ? "" : found[3]} (UTC${found[4] === "Z" ? "" : found[4]})`;
+  return `${day}, ${found[2]}${found[3] === ":00" ? "" : found[3]} (UTC${/^(Z|\+00:00)$/.test(found[4]) ? "" : found[4]})`;
 }
 
-export function ScheduleCard({ schedule, again, level = 3 }) {
+export function ScheduleCard({ schedule, again, level = 3, here = false }) {
   const { act, busy, told } = useAct();
   const times = { cron: schedule.cron, at: schedule.at, zone: schedule.zone };
   const fires = useLoad(() => send(path`/v1/sessions/${schedule.session}/schedules/preview`, times), [schedule.generation, schedule.enabled], { live: false });
   const set = () => act(async () => (await send(path`/v1/sessions/${schedule.session}/schedules/${schedule.id}`, { enabled: !schedule.enabled }, "PATCH"), again()), "");
   return html`<article class="card" aria-label=${"Schedule " + (schedule.title ?? schedule.tool)}>
     <${Heading} level=${level}>${text(schedule.title ?? schedule.tool)} <span class=${schedule.enabled ? "chip" : "chip off"}>${schedule.enabled ? "on" : "off"}</span></${Heading}>
-    <p class="quiet"><code>${text(schedule.cron ?? schedule.at ?? "")}</code> in ${text(schedule.zone)} · calls <code>${text(schedule.tool)}</code> in <${Link} to=${path`/ui/sessions/${schedule.session}`}>${text(schedule.session)}</${Link}> · ran ${schedule.count}, skipped ${schedule.skipped}
+    <p class="quiet"><code>${text(schedule.cron ?? schedule.at ?? "")}</code> in ${text(schedule.zone)} · calls <code>${text(schedule.tool)}</code>${!here && html` in <${Link} to=${path`/ui/sessions/${schedule.session}`}>${text(schedule.session)}</${Link}>`} · ran ${schedule.count}, skipped ${schedule.skipped}
       ${schedule.last && html` · last <${Ago} at=${schedule.last} />`}${schedule.last_task && html` · <${Link} to=${path`/ui/calls/${schedule.last_task}`}>last run</${Link}>`}</p>
     ${schedule.enabled && html`<${Loaded} from=${fires}>${(page) => html`<${Fires} page=${page} />`}</${Loaded}>`}
     <div class="actions"><button disabled=${busy} onClick=${set}>${schedule.enabled ? "Turn off" : "Turn on"}</button>${told}</div>
@@ -148,5 +150,5 @@ export function Workers() {
   const found = useLoad((signal) => get("/v1/workers", signal), []);
   return html`<h1 tabindex="-1">Workers</h1><p class="quiet">The processes that drive calls on this store. A worker whose heartbeat stands still is declared dead, and others take its sessions.</p>
     <${Loaded} from=${found}>${(page) => html`<div class="scroll" tabindex="0" role="region" aria-label="Workers"><table class="plain"><thead><tr><th>Worker</th><th>State</th><th>Sessions</th><th>Heartbeat seen</th></tr></thead>
-      <tbody>${page.items.map((worker) => html`<tr key=${worker.id}><td><code>${text(worker.id)}</code>${worker.this && html` <span class="chip">this one</span>`}</td><td><${State} state=${worker.state} /></td><td class="number">${worker.sessions}</td><td class="number">${worker.heartbeat_age_ms === undefined ? "–" : `${worker.heartbeat_age_ms} ms ago`}</td></tr>`)}</tbody></table></div>`}</${Loaded}>`;
+      <tbody>${page.items.map((worker) => html`<tr key=${worker.id}><td><code>${text(worker.id)}</code>${worker.this && html` <span class="chip">this one</span>`}</td><td><${State} state=${worker.state} /></td><td class="number">${worker.sessions}</td><td class="number">${worker.heartbeat_age_ms === undefined ? (worker.this ? "it answers" : "–") : `${length(worker.heartbeat_age_ms * 1_000)} ago`}</td></tr>`)}</tbody></table></div>`}</${Loaded}>`;
 }

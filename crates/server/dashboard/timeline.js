@@ -1,8 +1,8 @@
 // Timelines: one row per call, one bar per span. Bars are told apart by pattern and text, not only by colour.
 import { Component, h } from "./vendor/preact.mjs";
-import { followLink, html, length, stateOf, useRef, useState, Why } from "./ui.js";
+import { followLink, html, length, standing, stateOf, useRef, useState, Why } from "./ui.js";
 import { useWindow } from "./lists.js";
-import { path } from "./api.js";
+import { clock, path } from "./api.js";
 import { text } from "./text.js";
 
 /** Idle time that is longer than this, and than this part of the whole, is folded. */
@@ -155,16 +155,16 @@ function Detail({ teller }) {
   teller.current = setShown;
   if (!shown) return html`<p class="detail quiet">Point at a bar, or move to it with Tab and the arrows, for its exact time.</p>`;
   const { span, call, from } = shown;
-  const now = Date.now() * 1_000;
+  const now = clock.now() * 1_000;
   const waits = call.waiting_for && span.to_us === undefined;
-  return html`<p class="detail" role="status"><strong>${text(String(call.id))}</strong> ${text(spanWords(span, now).split(",")[0])}:
+  return html`<p class="detail shown" role="status"><strong>${text(String(call.id))}</strong> ${text(spanWords(span, now).split(",")[0])}:
     ${" "}<span class="number">+${exact(span.from_us - from)}</span> to ${span.to_us === undefined ? "now" : html`<span class="number">+${exact(span.to_us - from)}</span>`},
     ${" "}<span class="number">${exact((span.to_us ?? now) - span.from_us)}</span> ${text(span.end ?? "")} ${waits && html` · <${Why} told=${call.waiting_for} />`}</p>`;
 }
 
 /** One line for a whole batch. */
 export function MiniTimeline({ calls }) {
-  const now = Date.now() * 1_000;
+  const now = clock.now() * 1_000;
   const rows = rowsOf(calls);
   const spans = rows.flatMap((row) => row.call.spans ?? []);
   if (spans.length === 0) return null;
@@ -187,7 +187,7 @@ const ROW_PX = 40;
 /** The timeline of a batch, or of one call. */
 export function Timeline({ calls, decided }) {
   const teller = useRef(null);
-  const now = Date.now() * 1_000;
+  const now = clock.now() * 1_000;
   const rows = rowsOf(calls);
   const many = rows.length > ROWS_VIRTUAL;
   const { box, from, to } = useWindow(rows.length, many, ROW_PX);
@@ -233,7 +233,7 @@ class TimelineRow extends Component {
   }
 
   render({ call, depth, scale, now, mark }) {
-    const { sign, kind, words } = stateOf(call.state);
+    const { sign, kind, words } = stateOf(standing(call));
     const folds = scale.folds.map(([from, to]) => h("span", { class: "folded", style: { left: `${scale.place(from) * 100}%`, width: `${(scale.place(to) - scale.place(from)) * 100}%` } }));
     // The roles are said, since the style sheet lays the rows out as grids.
     return h("tr", { role: "row" },
@@ -263,7 +263,7 @@ function Legend() {
 
 /** The spans of one call as a table: exact, for reading and for machines. */
 export function SpanTable({ spans }) {
-  const now = Date.now() * 1_000;
+  const now = clock.now() * 1_000;
   const from = spans[0]?.from_us ?? 0;
   return html`<div class="scroll" tabindex="0" role="region" aria-label="Spans"><table class="plain">
     <thead><tr><th>What</th><th>From</th><th>Length</th><th>End</th></tr></thead>

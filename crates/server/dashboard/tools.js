@@ -10,12 +10,13 @@ export function Tools() {
   const pages = usePages((after) => (signal) => get("/v1/tools" + query({ limit: 200, after }), signal), [], { id: (tool) => tool.name, live: false });
   const row = (tool) => html`<${Link} class="row tool" to=${path`/ui/tools/${tool.name}`}>
     <span class="main"><strong>${text(tool.name)}</strong></span>
-    <span class="cell">${tool.paused && html`<span class="chip off">paused</span> `}${tool.class && html`<span class="chip">${text(tool.class)}</span>`}</span>
+    <span class="cell">${tool.paused && html`<span class="chip off">paused</span> `}${tool.class && html`<span class="chip">${text(tool.class)}</span>`}${tool.approval && tool.approval !== "never" && html` <span class="chip you">asks</span>`}</span>
     <span class="why">${text(tool.description.split("\n")[0].slice(0, 400))}</span>
   </${Link}>`;
   return html`<h1 tabindex="-1">Tools</h1><${Loaded} from=${pages.first}>${() => pages.items.length === 0
     ? html`<${Empty} paste="windlass init">No tool is registered. Declare one in windlass.toml.</${Empty}>`
-    : html`<${VirtualRows} label="Tools" ...${{ ...pages, row }} />`}</${Loaded}>`;
+    : html`<div class="row tool head" aria-hidden="true"><span class="main">Tool</span><span class="cell">Class</span><span class="why">What it does</span></div>
+      <${VirtualRows} label="Tools" ...${{ ...pages, row }} />`}</${Loaded}>`;
 }
 
 export function Tool({ tool: name, query: asked }) {
@@ -31,8 +32,24 @@ function ToolAbout({ tool, again }) {
   const pause = () => act(async () => (await send(path`/v1/tools/${tool.name}` + (tool.paused ? "/resume" : "/pause")), again()), "");
   return html`<p>${tool.title !== tool.name && html`<strong>${text(tool.title)}</strong> · `}${tool.paused && html`<span class="chip off">paused</span> `}${tool.class && html`<span class="chip">${text(tool.class)}</span> ${tool.flags.map((flag) => html`<span class="chip">${text(flag)}</span> `)}`}</p>
     <p><${Text} value=${tool.description} pre=${false} /></p>
+    ${tool.class && html`<${Facts} tool=${tool} />`}
     <div class="actions"><${Decide} busy=${busy} onPress=${pause}>${tool.paused ? "Resume" : "Pause"}</${Decide}>${told}</div>
     ${tool.class && html`<details><summary>Contract</summary><div class="args"><${Json} value=${tool} /></div></details>`}`;
+}
+
+/** What the classes promise. */
+const CLASSES = { read: "reads, may run again", once: "takes effect once, and never runs again by itself", keyed: "may run again under its key", stepped: "goes on behind its last step" };
+const ASKS = { never: "no, unless the policy does", ask: "always", by_args: "for some arguments" };
+
+function Facts({ tool }) {
+  const fact = (name, value) => value && html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
+  return html`<dl class="strip">
+    ${fact("Class", html`<code>${text(tool.class)}</code> ${CLASSES[tool.class] ?? ""}`)}
+    ${fact("Asks first", ASKS[tool.approval] ?? text(String(tool.approval ?? "")))}
+    ${fact("From", text(String(tool.source ?? "")))}
+    ${fact("Claims", tool.claims ? (tool.claims.length > 0 ? tool.claims.map((claim) => html`<code>${text(claim)}</code> `) : "none") : "the whole session")}
+    ${fact("Version", tool.version && text(String(tool.version)))}
+  </dl>`;
 }
 
 function TryOut({ tool, given, session: before }) {
@@ -93,7 +110,7 @@ function Check() {
     <label class="inline">Tool <input id="search" value=${tool} onInput=${(event) => setTool(event.target.value)} /></label>
     <${ValueEditor} value=${args} onEdit=${setArgs} />
     <div class="actions"><button disabled=${busy || !tool || args === undefined} onClick=${ask}>Check</button></div>${told}
-    <div aria-live="polite">${said && html`<p>It says <strong>${text(said.ruling)}</strong>${said.by.length > 0 && html`, by ${text(said.by.join(", "))}`}${said.reason && html`: ${text(said.reason)}`}</p>
+    <div aria-live="polite">${said && html`<p>It says <strong>${text(said.ruling)}</strong>${said.by.length > 0 && html` (${text(said.by.join(", "))})`}${said.reason && html`: ${text(said.reason)}`}</p>
       <div class="scroll" tabindex="0" role="region" aria-label="Rules"><table class="plain"><thead><tr><th>Rule</th><th>Ruling</th><th>Matches</th><th>Conditions</th></tr></thead><tbody>${said.rules.map((rule) => html`<tr><td>${text(rule.name)}</td><td>${text(rule.ruling)}</td><td>${rule.matched ? "✓ yes" : "no"}</td><td>${rule.conditions.map((condition) => html`<div>${condition.holds ? "✓" : "✕"} ${text(condition.condition)} <span class="quiet">${text(condition.finding)}</span></div>`)}</td></tr>`)}</tbody></table></div>`}</div>
   </${Block}>`;
 }

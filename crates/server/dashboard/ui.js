@@ -2,7 +2,7 @@
 import { h, options } from "./vendor/preact.mjs";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./vendor/hooks.mjs";
 import htm from "./vendor/htm.mjs";
-import { changes } from "./api.js";
+import { changes, clock } from "./api.js";
 import { ExactNumber } from "./json.js";
 import { text } from "./text.js";
 
@@ -76,19 +76,22 @@ export function Outside({ url }) {
 
 /**
  * @param {(signal: AbortSignal) => Promise<any>} load @param {any[]} inputs
- * @param {{session?: string, live?: boolean}} [options]
+ * @param {{session?: string, live?: boolean, off?: boolean}} [options] `off`: somebody else loads it.
  */
-export function useLoad(load, inputs, { session, live = true } = {}) {
+export function useLoad(load, inputs, { session, live = true, off = false } = {}) {
   const [state, setState] = useState({ data: undefined, error: undefined, busy: true });
   const again = useRef(() => {});
   useEffect(() => {
+    if (off) return;
     const stop = new AbortController();
     let running = false;
     let wanted = false;
     let timer = 0;
+    let ranAt = 0;
     const run = async () => {
       if (running) return void (wanted = true);
       running = true;
+      ranAt = performance.now();
       do {
         wanted = false;
         try {
@@ -100,11 +103,12 @@ export function useLoad(load, inputs, { session, live = true } = {}) {
       } while (wanted && !stop.signal.aborted);
       running = false;
     };
+    // The first change is looked at once, those behind it together.
     const soon = () => {
       timer ||= setTimeout(() => {
         timer = 0;
         run();
-      }, DRAW_MS);
+      }, Math.max(0, ranAt + DRAW_MS - performance.now()));
     };
     const listener = (sessions, all) => {
       if (all || !session || sessions.has(session)) soon();
@@ -194,6 +198,7 @@ const STATES = {
   awaiting_approval: ["◆", "you"],
   awaiting_input: ["?", "you"],
   awaiting_connection: ["↔", "you"],
+  awaiting_acceptance: ["◆", "you"],
   awaiting_completion: ["…", "open"],
   awaiting_client: ["…", "open"],
   succeeded: ["✓", "good"],
@@ -210,7 +215,19 @@ const STATES = {
 /** What a state looks like: its sign, its colour, its words. */
 export function stateOf(state) {
   const [sign, kind] = Object.hasOwn(STATES, state) ? STATES[state] : ["·", "open"];
-  return { sign, kind, words: state.replaceAll("_", " ").replace(/^awaiting /, "waits: ") };
+  return { sign, kind, words: WORDS[state] ?? state.replaceAll("_", " ").replace(/^awaiting /, "waits: ") };
+}
+
+const WORDS = { awaiting_input: "waits: answer", awaiting_client: "waits: caller" };
+
+/** The state of a call: one whose tool has changed waits for a person, whatever it did before. */
+export const standing = ({ state, waiting_for }) => (String(waiting_for ?? "").startsWith("tool_changed") ? "awaiting_acceptance" : state);
+
+/** How a call ended, if there is more to say than its state. */
+export function ending({ state, outcome }) {
+  if (state === "unknown") return "nobody knows whether it took effect";
+  const said = outcome?.failure?.message ?? (state === "denied" ? outcome?.reason : undefined);
+  return said ? text(String(said).split("\n")[0].slice(0, 120)) : "";
 }
 
 /** A state by sign, word and colour. */
@@ -241,9 +258,30 @@ export const ms = (value) => (value === undefined ? "" : value < 1 ? "< 1 ms" : 
 const BEHIND = { "claim of": "waits behind", same_as: "is the same as" };
 const BLOCKED = /^(claim of|same_as) ([0-9a-z]{26})(?: \(([^)]*)\))?/;
 
+/** The first word of why a call waits, for people. */
+const WAITS = {
+  approval: "somebody must approve it: asked",
+  input: "somebody must answer a question,",
+  connection: "somebody must make a connection",
+  completion: "waits for an answer from outside",
+  client: "waits for its caller, who runs the tool",
+  tool_changed: "its tool has changed: somebody must accept that",
+  tool_paused: "its tool is paused: somebody must resume it",
+  no_such_tool: "waits for its tool, which is not there",
+  no_worker: "waits for a process that serves its tool",
+  owner: "waits for a process that drives its session",
+  limit: "waits until fewer calls run",
+  rate: "waits, since its tool may only be started so often",
+  retry: "waits for its next attempt",
+  nested: "waits for the calls that it made",
+  sleep: "sleeps",
+};
+
 /** Why a call waits, with times as this place writes them. */
 export function why(given) {
   const blocked = BLOCKED.exec(given);
+  const word = /^[a-z_]+/.exec(given)?.[0] ?? "";
+  if (!blocked && Object.hasOwn(WAITS, word)) given = WAITS[word] + String(given).slice(word.length);
   const told = blocked ? `${BEHIND[blocked[1]]} ${blocked[3] ?? "another call"}${String(given).slice(blocked[0].length)}` : given;
   const local = (time) => {
     const [at, day] = [new Date(time), /** @type {const} */ ({ day: "numeric", month: "short" })];
@@ -272,11 +310,11 @@ export const short = (key) => (/^[0-9a-f]{32}$/.test(key) ? key.slice(0, 8) + "�
 
 /** One clock for all who show a time, so that they are drawn together. */
 const ticked = new Set();
-setInterval(() => document.hidden || ticked.forEach((tick) => tick(Date.now())), 1_000);
+setInterval(() => document.hidden || ticked.forEach((tick) => tick(clock.now())), 1_000);
 
-/** The time by that clock. */
+/** The time of the server by that clock. */
 export function useNow() {
-  const [now, setNow] = useState(Date.now());
+  const [now, setNow] = useState(clock.now());
   useEffect(() => {
     ticked.add(setNow);
     return () => ticked.delete(setNow);

@@ -104,6 +104,11 @@ impl Api {
         &self.0.mcp
     }
 
+    /// How long no MCP client has asked for anything; none while one is being answered or listens.
+    pub fn mcp_quiet_for(&self) -> Option<std::time::Duration> {
+        self.0.mcp.quiet_for()
+    }
+
     pub(crate) fn bodies(&self) -> &Bodies {
         &self.0.bodies
     }

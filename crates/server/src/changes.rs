@@ -6,6 +6,7 @@
 use crate::access::Caller;
 use crate::api::Api;
 use crate::guest::Guest;
+use crate::page;
 use crate::problem::Problem;
 use crate::pulled::{PulledBody, StreamPiece};
 use axum::body::{Body, Bytes};
@@ -17,15 +18,26 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 use windlass::error::{AskError, SessionError};
 use windlass::events::{ChangedSessions, Changes};
+use windlass::time::wall_time;
 
 /// The minimum time between two events.
 const PAUSE: Duration = Duration::from_millis(250);
 /// An event names so many sessions; of more it is told that there are.
 const NAMES_MAX: usize = 256;
 
+/// The stream has begun.
+#[derive(Debug, Serialize)]
+struct BegunEvent<'a> {
+    /// The time of the server, by which everything is recorded.
+    now: String,
+    /// Which build of the dashboard the server has: a page of another one is old.
+    build: &'a str,
+}
+
 /// Sessions that have changed.
 #[derive(Debug, Serialize)]
 struct ChangedEvent<'a> {
+    now: String,
     sessions: &'a [String],
     /// Others have changed, too: everything should be asked for anew.
     more: bool,
@@ -60,7 +72,8 @@ impl ChangesStream {
     async fn next(mut self) -> StreamPiece<ChangesStream> {
         if !std::mem::replace(&mut self.begun, true) {
             // The client knows that it is connected, and asks for what there is.
-            return Some((Bytes::from_static(b"event: begun\ndata: {}\n\n"), Some(self)));
+            let event = BegunEvent { now: wall_time(self.api.now()), build: page::build() };
+            return Some((written("begun", &event), Some(self)));
         }
         let guest = self.guest.clone();
         let going = async {
@@ -115,8 +128,13 @@ impl ChangesStream {
         if sessions.is_empty() && !more {
             return Ok(None);
         }
-        let event = ChangedEvent { sessions: &sessions, more };
-        let data = serde_json::to_string(&event).unwrap_or_default();
-        Ok(Some(format!("event: changed\ndata: {data}\n\n").into()))
+        let event = ChangedEvent { now: wall_time(self.api.now()), sessions: &sessions, more };
+        Ok(Some(written("changed", &event)))
     }
+}
+
+/// An event as it is sent.
+fn written(kind: &str, event: &impl Serialize) -> Bytes {
+    let data = serde_json::to_string(event).unwrap_or_default();
+    format!("event: {kind}\ndata: {data}\n\n").into()
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass::error::AskError;
 use windlass_args::json;
+use windlass_args::limits::ArgLimits;
 use windlass_core::handle::open_completion_key;
 
 /// Path parameters.
@@ -27,6 +28,9 @@ pub struct QueryParams<T>(pub T);
 
 /// The JSON object in the body; `{}` if the body is empty.
 pub struct Body<T>(pub T);
+
+/// A [`Body`] that may be as large as one with calls.
+pub struct LargeBody<T>(pub T);
 
 /// A body of bytes, such as a file's.
 pub struct Raw(pub Bytes);
@@ -70,17 +74,30 @@ impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &Api) -> Result<Body<T>, Problem> {
-        let limits = api.runtime().limits();
-        let received = read(request, api, limits.result_json_bytes_max).await?;
-        let text = received.text()?;
-        received.make_room(api, text).await?;
-        let value = json::parse_result(text, &limits.args())?;
-        // Serde would also read a list as the fields, in their order.
-        if !value.is_object() {
-            return Err(Problem::new(ProblemCode::BadBody, "the body must be a JSON object"));
-        }
-        serde_json::from_value(value).map(Body).map_err(not_understood)
+        object(request, api, api.runtime().limits().result_json_bytes_max).await.map(Body)
     }
+}
+
+impl<T: DeserializeOwned> FromRequest<Api> for LargeBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &Api) -> Result<LargeBody<T>, Problem> {
+        object(request, api, api.runtime().limits().batch_bytes_max).await.map(LargeBody)
+    }
+}
+
+/// The JSON object of a body that has at most so many bytes.
+async fn object<T: DeserializeOwned>(request: Request, api: &Api, bytes_max: u64) -> Result<T, Problem> {
+    let limits = ArgLimits { result_json_bytes_max: bytes_max, ..api.runtime().limits().args() };
+    let received = read(request, api, bytes_max).await?;
+    let text = received.text()?;
+    received.make_room(api, text).await?;
+    let value = json::parse_result(text, &limits)?;
+    // Serde would also read a list as the fields, in their order.
+    if !value.is_object() {
+        return Err(Problem::new(ProblemCode::BadBody, "the body must be a JSON object"));
+    }
+    serde_json::from_value(value).map_err(not_understood)
 }
 
 impl FromRequest<Api> for Raw {

@@ -15,6 +15,7 @@ use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, IF_NONE_MATCH};
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::OnceLock;
 
 /// Nothing is loaded from elsewhere, no script is inline, and no text becomes markup: the page's whole content is text of others.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; base-uri 'none'; \
@@ -91,6 +92,16 @@ fn handler(door: &Entrance, file: &'static str) -> axum::routing::MethodRouter<A
             Some(asset) => served(asset, &request),
             None => Problem::new(ProblemCode::NotFound, "the dashboard has no such file").into_response(),
         }
+    })
+}
+
+/// A short text that differs if the files do.
+pub(crate) fn build() -> &'static str {
+    static BUILD: OnceLock<String> = OnceLock::new();
+    BUILD.get_or_init(|| {
+        let mut hasher = DefaultHasher::new();
+        ASSETS.iter().for_each(|asset| asset.current().hash(&mut hasher));
+        format!("{:016x}", hasher.finish())
     })
 }
 

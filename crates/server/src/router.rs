@@ -28,7 +28,9 @@ use crate::wire::shown::{
     ArtifactUploaded, FileShown, FileStatShown, FileWritten, HealthView, NewTokenView, PageView, PairKeyView,
     PairView, Revoked, SessionView, TaskMessages, TaskNotices, TokenView, ToolView, WholeTask,
 };
-use crate::wire::toolboxes::{NewsView, ReportsBody, TakeBody, TakenView, ToolboxBody};
+use crate::wire::toolboxes::{
+    AttemptNewsView, LoneOperationBody, NewsView, ReportsBody, TakeBody, TakenView, ToolboxBody,
+};
 use crate::wire::triggers::TriggerBody;
 use crate::wire::turns::{BatchOrResponse, BatchOrTurn, BatchQuery, ToolQuery, ToolsOfSession, WireQuery};
 use crate::wire::webhooks::{NewWebhookView, WebhookBody, WebhookEdit};
@@ -180,6 +182,7 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::post("/v1/toolboxes/{toolbox}/take", Tools, toolboxes::take).called("take_attempts").takes::<TakeBody>().answers::<TakenView>("Gives attempts to a process of a toolbox; waits for one if asked to.").or(&[ManifestChanged, InvalidToolbox, Draining]),
         Route::post("/v1/toolboxes/{toolbox}/reports", Tools, toolboxes::report).called("report_attempts").takes::<ReportsBody>().answers::<NewsView>("Takes reports of a process about its attempts, and answers with their news.").or(&[InvalidToolbox]),
         Route::get("/v1/toolboxes/{toolbox}/attempts/{attempt}/arguments", Tools, toolboxes::arguments).called("get_attempt_arguments").answers::<serde_json::Value>("Answers with the arguments of an attempt, for the process that has it, if they are too large to come with it.").or(&[NotFound, Over]),
+        Route::post("/v1/toolboxes/{toolbox}/attempts/{attempt}/operations", Tools, toolboxes::operate).called("do_attempt_operation").takes::<LoneOperationBody>().answers::<AttemptNewsView>("Does one operation of an attempt that is too large for a request with others; answers with the news of the attempt.").or(&[InvalidToolbox]),
         Route::post("/v1/toolboxes/{toolbox}/attempts/{attempt}/artifacts", Tools, toolboxes::upload).called("upload_attempt_artifact").takes_bytes().makes::<ArtifactUploaded>("Uploads an artifact for the end of an attempt, by the process that has it.").or(&[NotFound, Over, InvalidArgs]),
 
         Route::get("/v1/webhooks", Admin, webhooks::list).called("list_webhooks").asks::<wire::Paging>().answers::<PageView<Webhook>>("Lists webhooks (secrets are never shown)."),

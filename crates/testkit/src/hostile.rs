@@ -12,6 +12,7 @@ pub mod truth;
 pub mod world;
 
 use crate::chance::Chance;
+use crate::progress::ProofProgress;
 use crate::results::ProofRecord;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -179,6 +180,7 @@ impl HostileReport {
 pub fn run(options: &HostileOptions) -> Result<HostileReport> {
     let began = Instant::now();
     let (worlds, report) = (AtomicU64::new(0), Mutex::new(HostileReport::default()));
+    let progress = ProofProgress::new("calls", Some(options.calls));
     let lane = || -> Result<()> {
         loop {
             {
@@ -189,14 +191,17 @@ pub fn run(options: &HostileOptions) -> Result<HostileReport> {
             }
             let number = worlds.fetch_add(1, Ordering::Relaxed);
             let outcome = one(options.seed, number)?;
+            progress.advance(outcome.counts.calls, outcome.violations.len());
             let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
             report.worlds += 1;
             report.counts.add(&outcome.counts);
             let place = format!("(seed {} world {number})", options.seed);
-            report.violations.extend(outcome.violations.into_iter().map(|broken| {
+            for broken in outcome.violations {
                 let broken: String = broken.chars().take(LINE_CHARS_MAX).collect();
-                format!("{broken} {place}")
-            }));
+                // At once: whoever watches a long run need not wait for its end.
+                eprintln!("{broken} {place}");
+                report.violations.push(format!("{broken} {place}"));
+            }
         }
     };
     std::thread::scope(|scope| {

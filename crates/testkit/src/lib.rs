@@ -8,6 +8,7 @@ pub mod hostile;
 pub mod leases;
 pub mod postgres;
 pub mod powercut;
+pub mod progress;
 pub mod proof;
 pub mod results;
 pub mod scenario;

@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import random
 import secrets
 import signal
 import sys
@@ -17,9 +18,9 @@ from typing import Any, cast
 
 import httpx
 
-from ._context import Context, Parts, Pending, SyncContext
+from ._attempt import Attempt, ended
+from ._context import Context, SyncContext
 from ._errors import Problem, Stopped, ToolFailure
-from ._schema import plain
 from ._tool import Tool
 from ._wire import problem_of
 
@@ -32,9 +33,17 @@ BEAT_MS = 1_000
 CONTENT_STATUSES = (400, 413, 422)
 """The statuses of requests whose content is at fault: sent again, they are refused again."""
 REPORT_BYTES_MAX = 7 << 20
-"""The largest report, and about the most that one request has: the server takes 8 MiB."""
-RETRY_S_MAX = 1.0
-"""The longest wait before a lost connection is tried again."""
+"""The largest report, and about the most that one request has: the server takes 8 MiB. Larger operations have requests of their own."""
+OPERATION_BYTES_MAX = 31 << 20
+"""The largest operation: the server takes 32 MiB."""
+UPLOAD_BYTES_MAX = 64 << 20
+"""The largest result: the server takes artifacts of 64 MiB."""
+SENDS_MAX = 4
+"""How many requests with news are under way at once at most."""
+TOGETHER_S = 0.01
+"""How long news wait for the answer to the request before, so that what comes meanwhile travels with them."""
+RETRY_S_MAX = 0.5
+"""The longest wait before a lost connection is tried again: a server that starts again waits for its processes."""
 
 
 class Toolbox:
@@ -53,6 +62,8 @@ class Toolbox:
         slots: int = 16,
         worker: str | None = None,
     ) -> None:
+        if not token:
+            raise ValueError("there is no token; set WINDLASS_TOKEN, or give `token`: `windlass token create NAME --scope tools` makes one")
         self.name = name
         self.tools = {tool.name: tool for tool in tools}
         self.slots = slots
@@ -62,8 +73,9 @@ class Toolbox:
         timeout = httpx.Timeout(30.0)
         headers = {"Authorization": f"Bearer {token}"}
         self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout, limits=limits)
-        self._attempts: dict[str, _Attempt] = {}
+        self._attempts: dict[str, Attempt] = {}
         self._running = 0
+        self._is_away = False
         # Calls inside calls have slots of their own, down to their deepest.
         self.threads = ThreadPoolExecutor(max_workers=slots * 8, thread_name_prefix="windlass-tool")
         self._stopping = asyncio.Event()
@@ -74,7 +86,11 @@ class Toolbox:
 
     async def serve(self) -> None:
         """Serves until `stop`, then until the running attempts have ended."""
-        await self._put()
+        try:
+            await self._put()
+        except _NotWanted:
+            await self._http.aclose()
+            return
         log.info("serving the toolbox %s with %d tools", self.name, len(self.tools))
         loops = [asyncio.create_task(work) for work in (self._beat(), self._flush())]
         try:
@@ -97,9 +113,12 @@ class Toolbox:
         self._stopping.set()
         self._freed.set()
 
+    def _goes_on(self) -> bool:
+        return not self._stopping.is_set()
+
     async def _put(self) -> None:
         body = {"tools": [tool.manifest for tool in self.tools.values()]}
-        put = await self._ask("PUT", f"/v1/toolboxes/{self.name}", body)
+        put = await self._ask("PUT", f"/v1/toolboxes/{self.name}", body, is_wanted=self._goes_on)
         self.manifest = cast("str", put["manifest"])
 
     async def _take(self) -> None:
@@ -110,13 +129,18 @@ class Toolbox:
                 await self._freed.wait()
                 continue
             body = {"worker": self.worker, "manifest": self.manifest, "max": free, "wait_ms": TAKE_WAIT_MS}
-            asked = asyncio.ensure_future(self._ask("POST", f"/v1/toolboxes/{self.name}/take", body))
+            work = self._ask("POST", f"/v1/toolboxes/{self.name}/take", body, is_wanted=self._goes_on)
+            asked = asyncio.ensure_future(work)
             stops = asyncio.ensure_future(self._stopping.wait())
             await asyncio.wait({asked, stops}, return_when=asyncio.FIRST_COMPLETED)
             stops.cancel()
+            if not asked.done():
+                await self._leave()
             try:
                 # An answer that is under way may hold attempts: they are run, not lost.
                 taken = await asked
+            except _NotWanted:
+                return
             except Problem as problem:
                 if problem.code == "manifest_changed":
                     log.warning("a newer process serves the toolbox %s: this one ends", self.name)
@@ -134,19 +158,23 @@ class Toolbox:
             await asyncio.wait({attempt.task for attempt in self._attempts.values() if attempt.task}, timeout=0.1)
             self._dirty.set()
             await asyncio.sleep(0.01)
+        await self._leave()
+
+    async def _leave(self) -> None:
+        """Says that it takes no more attempts: a request that waits for some returns."""
         body = {"worker": self.worker, "manifest": self.manifest, "max": 0}
-        with contextlib.suppress(Problem, httpx.HTTPError):
+        with contextlib.suppress(httpx.HTTPError):
             response = await self._http.post(f"/v1/toolboxes/{self.name}/take", json=body, timeout=2.0)
             response.raise_for_status()
 
     def _begin(self, taken: dict[str, Any]) -> None:
-        attempt = _Attempt(self, taken)
+        attempt = Attempt(self, taken)
         self._attempts[attempt.token] = attempt
         self._running += 1
         attempt.task = asyncio.create_task(self._run(attempt))
         self._busy.set()
 
-    async def _run(self, attempt: _Attempt) -> None:
+    async def _run(self, attempt: Attempt) -> None:
         try:
             attempt.end = await self._end_of(attempt)
         finally:
@@ -154,7 +182,7 @@ class Toolbox:
             self._freed.set()
             self._dirty.set()
 
-    async def _end_of(self, attempt: _Attempt) -> dict[str, Any]:
+    async def _end_of(self, attempt: Attempt) -> dict[str, Any]:
         tool = self.tools[attempt.taken["tool"]]
         loop = asyncio.get_running_loop()
         try:
@@ -165,7 +193,7 @@ class Toolbox:
             else:
                 arguments = tool.arguments(args, SyncContext(attempt, loop))
                 returned = await loop.run_in_executor(self.threads, lambda: tool.function(**arguments))
-            return _ended(returned)
+            return ended(returned)
         except (asyncio.CancelledError, Stopped):
             return {"type": "stopped"}
         except Exception as error:
@@ -173,20 +201,20 @@ class Toolbox:
                 log.exception("the tool %s failed", tool.name)
             return {"type": "failure", "failure": ToolFailure.of(error)}
 
-    async def _arguments(self, attempt: _Attempt) -> dict[str, Any]:
+    async def _arguments(self, attempt: Attempt) -> dict[str, Any]:
         """Arguments that are too large to come with the attempt."""
         try:
             return await self._ask("GET", f"/v1/toolboxes/{self.name}/attempts/{attempt.token}/arguments", None)
         except Problem as problem:
             raise Stopped(str(problem)) from None
 
-    async def _upload(self, attempt: _Attempt, end: dict[str, Any]) -> None:
+    async def _upload(self, attempt: Attempt, end: dict[str, Any]) -> None:
         """Uploads the value of an end that is too large for a report: the end then names the artifact."""
         value = end["value"]
         media_type, text = ("text/plain; charset=utf-8", value) if isinstance(value, str) else ("application/json", json.dumps(value))
         path = f"/v1/toolboxes/{self.name}/attempts/{attempt.token}/artifacts"
         try:
-            uploaded = await self._ask("POST", path, text, media_type)
+            uploaded = await self._ask_for(attempt, path, text, UPLOAD_BYTES_MAX, media_type)
         except Problem as problem:
             attempt.refused({"end": end}, str(problem))
         else:
@@ -195,20 +223,26 @@ class Toolbox:
             attempt.is_uploading = False
 
     async def _flush(self) -> None:
-        """Sends what is new, of all attempts together."""
+        """Sends what is new, of all attempts together: at once if nothing is under way, else with what comes meanwhile."""
+        sends: set[asyncio.Task[None]] = set()
         while True:
             await self._dirty.wait()
             # What one turn of the loop makes travels together.
             await asyncio.sleep(0)
+            if sends:
+                timeout = TOGETHER_S if len(sends) < SENDS_MAX else None
+                await asyncio.wait(sends, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             self._dirty.clear()
-            reports = [report for attempt in self._attempts.values() if (report := attempt.news())]
-            if reports:
-                self._spawn(self._send(reports, 0))
+            if reports := [report for attempt in self._attempts.values() if (report := attempt.news())]:
+                task = self._spawn(self._send(reports, 0))
+                sends.add(task)
+                task.add_done_callback(sends.discard)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
+        return task
 
     async def _beat(self) -> None:
         """Says that the process lives, and asks for what is still missing."""
@@ -218,21 +252,21 @@ class Toolbox:
                 await self._busy.wait()
                 await asyncio.sleep(BEAT_MS / 4_000)
                 continue
-            # An end that is under way needs no heartbeat: its request is sent until it is answered.
+            # An end that is just under way needs no heartbeat: its request is sent until it is answered.
             reports = [attempt.whole() for attempt in self._attempts.values() if not attempt.is_ending]
             if reports:
                 await self._send(reports, BEAT_MS)
             await asyncio.sleep(0.05)
 
     async def _send(self, reports: list[dict[str, Any]], wait_ms: int) -> None:
-        """Sends reports, in several requests if they are large. A value that is too large for any is uploaded first."""
+        """Sends reports, in several requests if they are large."""
         group: list[_Written] = []
         bytes_in_group = 0
         for report in reports:
             written = _Written(report)
             size = len(written.text)
             if size > REPORT_BYTES_MAX:
-                self._too_large(report, size)
+                await self._send_apart(report)
                 continue
             if group and bytes_in_group + size > REPORT_BYTES_MAX:
                 await self._send_group(group, 0)
@@ -242,20 +276,48 @@ class Toolbox:
         if group:
             await self._send_group(group, wait_ms)
 
+    async def _send_apart(self, report: dict[str, Any]) -> None:
+        """A report that is too large: its operations have requests of their own, and the value of its end is uploaded."""
+        attempt = self._attempts.get(report["attempt"])
+        if attempt is None:
+            return
+        for operation in cast("list[dict[str, Any]]", report.pop("operations", [])):
+            attempt.alone.add(operation["n"])
+            self._spawn(self._operate(attempt, operation))
+        rest, end = _Written(report), report.get("end")
+        if len(rest.text) <= REPORT_BYTES_MAX:
+            await self._send_group([rest], 0)
+        elif end is not None and end["type"] == "value" and "artifact" not in end:
+            attempt.is_uploading = True
+            self._spawn(self._upload(attempt, end))
+        else:
+            self._fail(report, f"it has {len(rest.text)} bytes as JSON, and may have {REPORT_BYTES_MAX}")
+
+    async def _operate(self, attempt: Attempt, operation: dict[str, Any]) -> None:
+        """Does one operation that is too large to travel with others."""
+        path = f"/v1/toolboxes/{self.name}/attempts/{attempt.token}/operations"
+        text = json.dumps({"worker": self.worker, **operation})
+        try:
+            attempt.hear(await self._ask_for(attempt, path, text, OPERATION_BYTES_MAX))
+        except Problem as problem:
+            attempt.refused({"operations": [operation]}, str(problem))
+        finally:
+            attempt.alone.discard(operation["n"])
+
     async def _send_group(self, reports: list[_Written], wait_ms: int) -> None:
         head = json.dumps({"worker": self.worker, "wait_ms": wait_ms})[:-1]
         body = f'{head}, "reports": [{", ".join(report.text for report in reports)}]}}'
-        ending = [attempt for one in reports if "end" in one.report and (attempt := self._attempts.get(one.report["attempt"]))]
-        for attempt in ending:
-            attempt.ends_under_way += 1
+        about = [(one.report, attempt) for one in reports if (attempt := self._attempts.get(one.report["attempt"]))]
+        for report, attempt in about:
+            attempt.under_way(report, 1)
         try:
             news = await self._ask("POST", f"/v1/toolboxes/{self.name}/reports", body)
         except Problem as problem:
             await self._refused(reports, problem)
             return
         finally:
-            for attempt in ending:
-                attempt.ends_under_way -= 1
+            for report, attempt in about:
+                attempt.under_way(report, -1)
         for one in cast("list[dict[str, Any]]", news["attempts"]):
             attempt = self._attempts.get(one["attempt"])
             if attempt is not None:
@@ -272,14 +334,6 @@ class Toolbox:
             return
         self._fail(reports[0].report, str(problem))
 
-    def _too_large(self, report: dict[str, Any], size: int) -> None:
-        attempt, end = self._attempts.get(report["attempt"]), report.get("end")
-        if attempt is not None and end is not None and end["type"] == "value" and "artifact" not in end:
-            attempt.is_uploading = True
-            self._spawn(self._upload(attempt, end))
-        else:
-            self._fail(report, f"it has {size} bytes as JSON, and may have {REPORT_BYTES_MAX}")
-
     def _fail(self, report: dict[str, Any], why: str) -> None:
         attempt = self._attempts.get(report["attempt"])
         if attempt is not None:
@@ -291,7 +345,7 @@ class Toolbox:
         if slots > 0:
             self._freed.set()
 
-    def forget(self, attempt: _Attempt) -> None:
+    def forget(self, attempt: Attempt) -> None:
         """The attempt is over."""
         self._attempts.pop(attempt.token, None)
 
@@ -299,10 +353,26 @@ class Toolbox:
         """Something is to be sent."""
         self._dirty.set()
 
-    async def _ask(
-        self, method: str, path: str, body: Mapping[str, Any] | str | None, media_type: str = "application/json"
+    async def _ask_for(
+        self, attempt: Attempt, path: str, text: str, bytes_max: int, media_type: str = "application/json"
     ) -> dict[str, Any]:
-        """Sends a request until it is answered: everything in it may be sent again."""
+        """Sends a large request for an attempt, until it is answered or the attempt is over.
+
+        A server that does not take so much may close the connection before it has read all, and its answer is lost then.
+        """
+        if (size := len(text.encode())) > bytes_max:
+            raise Problem(413, "too_large", f"it has {size} bytes, and may have {bytes_max}")
+        return await self._ask("POST", path, text, media_type, lambda: attempt.token in self._attempts)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | str | None,
+        media_type: str = "application/json",
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> dict[str, Any]:
+        """Sends a request until it is answered or not wanted any more: everything in it may be sent again."""
         delay = 0.02
         content = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
         headers = {} if content is None else {"Content-Type": media_type}
@@ -312,14 +382,27 @@ class Toolbox:
                 if response.status_code not in (429, 502, 503, 504):
                     break
                 wait = float(response.headers.get("Retry-After", delay))
+                self._is_away = False
+            except (httpx.LocalProtocolError, httpx.UnsupportedProtocol):
+                # A wrong address or token does not become right.
+                raise
             except httpx.HTTPError as lost:
-                log.debug("%s: %s; trying again", path, lost)
+                if not self._is_away:
+                    log.warning("the server at %s is away (%s); trying again", self._http.base_url, lost or type(lost).__name__)
+                self._is_away = True
                 wait = delay
-            await asyncio.sleep(min(wait, RETRY_S_MAX))
+            if not is_wanted():
+                raise _NotWanted(410, "over", "it is not wanted any more")
+            # Not all processes at the same moment.
+            await asyncio.sleep(min(wait, RETRY_S_MAX) * random.uniform(0.5, 1.0))
             delay = min(delay * 2, RETRY_S_MAX)
         if response.is_error:
             raise problem_of(response)
         return cast("dict[str, Any]", json.loads(response.content))
+
+
+class _NotWanted(Problem):
+    """A request that was not answered, and is not needed any more."""
 
 
 class _Written:
@@ -328,133 +411,6 @@ class _Written:
     def __init__(self, report: dict[str, Any]) -> None:
         self.report = report
         self.text = json.dumps(report)
-
-
-class _Attempt:
-    """An attempt that runs here."""
-
-    def __init__(self, toolbox: Toolbox, taken: dict[str, Any]) -> None:
-        self.toolbox = toolbox
-        self.taken: Mapping[str, Any] = taken
-        self.token = cast("str", taken["attempt"])
-        self.task: asyncio.Task[None] | None = None
-        self.is_async = toolbox.tools[taken["tool"]].is_async
-        self.stop_cause: str | None = None
-        self.end: dict[str, Any] | None = None
-        self._end_sent = False
-        self.ends_under_way = 0
-        self.is_uploading = False
-        self._number = 0
-        self._open: dict[int, tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = {}
-        self._unsent: list[int] = []
-        self._words: dict[str, Any] = {}
-        self._loop = asyncio.get_running_loop()
-
-    async def operate(self, operation: dict[str, Any]) -> dict[str, Any]:
-        """Does an operation, and waits for its answer."""
-        self._number += 1
-        answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-        self._open[self._number] = (operation, answer)
-        self._unsent.append(self._number)
-        self.toolbox.wake()
-        if operation["type"] != "call":
-            return await answer
-        self.toolbox.lend(1)
-        try:
-            return await answer
-        finally:
-            self.toolbox.lend(-1)
-
-    async def in_thread(self, run: Callable[[], Any]) -> Any:
-        """Runs a function on a thread of the toolbox."""
-        return await self._loop.run_in_executor(self.toolbox.threads, run)
-
-    def say(self, **words: Any) -> None:
-        """Keeps words for the next report. May be called from any thread."""
-        self._loop.call_soon_threadsafe(self._keep, words)
-
-    def _keep(self, words: dict[str, Any]) -> None:
-        if "log" in words:
-            self._words.setdefault("log", []).append(words.pop("log"))
-        self._words.update(words)
-        self.toolbox.wake()
-
-    def news(self) -> dict[str, Any] | None:
-        """What was not reported yet."""
-        report: dict[str, Any] = {"attempt": self.token, **self._words}
-        self._words = {}
-        if self._unsent:
-            report["operations"] = self._operations(self._unsent)
-            self._unsent = []
-        if self.end is not None and not self._end_sent:
-            report["end"] = self.end
-            self._end_sent = True
-        return report if len(report) > 1 else None
-
-    def whole(self) -> dict[str, Any]:
-        """Everything that is not answered: after a restart the server knows none of it."""
-        report: dict[str, Any] = {"attempt": self.token}
-        if self._open:
-            report["operations"] = self._operations(list(self._open))
-            self._unsent = []
-        if self.end is not None:
-            report["end"] = self.end
-        return report
-
-    def _operations(self, numbers: list[int]) -> list[dict[str, Any]]:
-        return [{"n": number, "do": self._open[number][0]} for number in numbers if number in self._open]
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether its end is under way."""
-        return self.ends_under_way > 0 or self.is_uploading
-
-    def ends(self, end: dict[str, Any]) -> None:
-        """It ends so, unless it is over."""
-        self.end, self._end_sent = end, False
-        self.toolbox.wake()
-
-    def hear(self, news: dict[str, Any]) -> None:
-        """Takes the news of the server."""
-        for one in cast("list[dict[str, Any]]", news["answers"]):
-            open_one = self._open.pop(one["n"], None)
-            if open_one is not None and not open_one[1].done():
-                open_one[1].set_result(one["answer"])
-        if news["state"] == "over":
-            self.toolbox.forget(self)
-            self._cancel("over")
-        elif news.get("stop") and self.stop_cause is None:
-            self._cancel(cast("str", news["stop"]))
-
-    def refused(self, report: Mapping[str, Any], why: str) -> None:
-        """The server does not take this report, such as one that is too large: its operations and its end have failed."""
-        for one in cast("list[dict[str, Any]]", report.get("operations", [])):
-            open_one = self._open.pop(one["n"], None)
-            if open_one is not None and not open_one[1].done():
-                open_one[1].set_result({"type": "refused", "code": "misused", "message": why})
-        if report.get("end") is not None and report["end"] is self.end:
-            failure = {"message": f"The result was not taken: {why}", "internal": True}
-            self.ends({"type": "failure", "failure": failure})
-
-    def _cancel(self, cause: str) -> None:
-        self.stop_cause = cause
-        for _, answer in self._open.values():
-            answer.cancel()
-        # A thread cannot be cancelled: it learns of the stop at its next operation, or when it asks.
-        if self.task is not None and self.end is None and self.is_async:
-            self.task.cancel()
-
-
-def _ended(returned: Any) -> dict[str, Any]:
-    if isinstance(returned, Pending):
-        end: dict[str, Any] = {"type": "pending", "name": returned.name}
-        if returned.deadline is not None:
-            end["deadline_ms"] = int(returned.deadline * 1000)
-        return end
-    if isinstance(returned, Parts):
-        end = {"type": "value", "value": plain(returned.value), "parts": [dict(part) for part in returned.parts]}
-        return end if returned.control is None else {**end, "control": plain(returned.control)}
-    return {"type": "value", "value": plain(returned)}
 
 
 def serve(
@@ -472,6 +428,9 @@ def serve(
     """
     url = url or os.environ.get("WINDLASS_URL", "http://127.0.0.1:7420")
     token = token or os.environ.get("WINDLASS_TOKEN", "")
+    if not log.hasHandlers():
+        log.addHandler(logging.StreamHandler())
+        log.setLevel(logging.INFO)
 
     def make() -> Toolbox:
         return Toolbox(toolbox, tools, url=url, token=token, slots=slots)

@@ -111,11 +111,13 @@ pub struct McpAddArgs {
 /// `windlass mcp import`
 #[derive(Args)]
 #[command(after_help = "\
-Reads files with mcpServers or servers in JSON, as Claude Code, Claude Desktop, Cursor and VS Code have them, and the
-[mcp_servers] of Codex in TOML. Values that look like secrets become secrets, to be stored with `windlass secrets set`.
+Reads a file, or the files of a client: claude-code, claude-desktop, codex, cursor, gemini, opencode, vscode, windsurf, zed.
+Values that look like secrets become secrets, to be stored with `windlass secrets set`.
 
+Example: windlass mcp import cursor >> windlass.toml
 Example: windlass mcp import ~/.cursor/mcp.json >> windlass.toml")]
 pub struct McpImportArgs {
-    /// The file
+    /// The file, or the name of a client
+    #[arg(value_name = "FILE|CLIENT")]
     pub file: PathBuf,
 }

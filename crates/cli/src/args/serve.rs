@@ -21,6 +21,9 @@ pub struct Serve {
     /// The configuration file [default: windlass.toml in the data folder, else in the current folder]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Leave once no MCP client has asked for anything for a while and nothing is open or scheduled
+    #[arg(long, hide = true)]
+    pub leave_when_idle: bool,
     #[command(flatten)]
     pub logging: Logging,
 }

@@ -1,23 +1,29 @@
-//! An entry `[mcp.NAME]` as text, and `windlass mcp import`.
+//! An entry `[mcp.NAME]` as text.
 
-use crate::args::{McpAddArgs, McpImportArgs};
+use crate::args::McpAddArgs;
 use crate::exit::Usage;
-use crate::{logs, show};
-use anyhow::Context;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 
 /// An entry for windlass.toml.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct McpEntry {
-    name: String,
-    command: Vec<String>,
-    url: Option<String>,
+    pub name: String,
+    pub command: Vec<String>,
+    pub url: Option<String>,
     /// `env` of a command, `headers` of a URL.
-    pairs: BTreeMap<String, String>,
-    /// Tools that the server says only read.
-    reads: Vec<String>,
+    pub pairs: BTreeMap<String, String>,
+    /// The proposals for its tools.
+    pub proposals: Vec<ToolProposal>,
+}
+
+/// The class of a tool that is proposed, by what the tool claims of itself: whoever confirms it decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolProposal {
+    tool: String,
+    class: &'static str,
+    /// The claims of the tool about itself.
+    claimed: String,
 }
 
 impl McpEntry {
@@ -33,15 +39,25 @@ impl McpEntry {
         if args.url.is_none() && args.command.is_empty() {
             return Err(Usage("say how the server is reached: --url URL, or -- COMMAND".to_string()));
         }
-        Ok(McpEntry { name: args.name, command: args.command, url: args.url, pairs, reads: Vec::new() })
+        Ok(McpEntry { name: args.name, command: args.command, url: args.url, pairs, proposals: Vec::new() })
     }
 
-    /// With the class `read` for tools that say of themselves that they only read: whoever confirms it decides.
+    /// With a proposal for each tool.
     pub fn with_proposals(self, tools: &BTreeMap<String, Value>) -> McpEntry {
-        let claims_to_read = |definition: &Value| definition["annotations"]["readOnlyHint"] == true;
-        let reads =
-            tools.iter().filter(|(_, definition)| claims_to_read(definition)).map(|(name, _)| name.clone());
-        McpEntry { reads: reads.collect(), ..self }
+        let proposal = |(tool, definition): (&String, &Value)| {
+            let hints = &definition["annotations"];
+            let class = match (hints["readOnlyHint"] == true, hints["idempotentHint"] == true) {
+                (true, _) => "read",
+                (false, true) => "keyed",
+                (false, false) => "once",
+            };
+            let names = ["readOnlyHint", "idempotentHint", "destructiveHint", "openWorldHint"];
+            let claimed = names.iter().filter_map(|name| Some(format!("{name} {}", hints[*name].as_bool()?)));
+            let claimed: Vec<String> = claimed.collect();
+            let claimed = if claimed.is_empty() { "nothing".to_string() } else { claimed.join(", ") };
+            ToolProposal { tool: tool.clone(), class, claimed }
+        };
+        McpEntry { proposals: tools.iter().map(proposal).collect(), ..self }
     }
 
     /// The entry as TOML.
@@ -62,8 +78,15 @@ impl McpEntry {
             let table = if self.url.is_some() { "headers" } else { "env" };
             text += &format!("{table} = {{ {} }}\n", pairs.join(", "));
         }
-        for tool in &self.reads {
-            text += &format!("\n[mcp.{}.tools.{}]\nclass = \"read\"\n", key(&self.name), key(tool));
+        for ToolProposal { tool, class, claimed } in &self.proposals {
+            let access = if *class == "read" { "read" } else { "write" };
+            let claims = quoted(&format!("{access} mcp:{}", self.name));
+            text += &format!(
+                "\n# It claims of itself: {claimed}.\n[mcp.{}.tools.{}]\n",
+                key(&self.name),
+                key(tool)
+            );
+            text += &format!("class = \"{class}\"\nclaims = [{claims}]\napproval = \"ask\"\n");
         }
         text
     }
@@ -78,98 +101,4 @@ fn key(name: &str) -> String {
 fn quoted(text: &str) -> String {
     // The escapes of JSON are those of TOML.
     Value::from(text).to_string()
-}
-
-pub fn import(args: &McpImportArgs) -> anyhow::Result<ExitCode> {
-    let file = args.file.display();
-    let text =
-        std::fs::read_to_string(&args.file).with_context(|| Usage(format!("could not read {file}")))?;
-    let whole: Value = match serde_json::from_str(&text) {
-        Ok(whole) => whole,
-        Err(_) => toml::from_str(&text).map_err(|_| Usage(format!("{file} is neither JSON nor TOML")))?,
-    };
-    let servers =
-        ["mcpServers", "servers", "mcp_servers"].into_iter().find_map(|name| whole[name].as_object());
-    let Some(servers) = servers else {
-        return Err(Usage(format!("{file} has no mcpServers, servers or mcp_servers")).into());
-    };
-    let mut printed = Vec::new();
-    for (name, server) in servers {
-        let (entry, secrets) = imported(name, server);
-        if entry.url.is_none() && entry.command.is_empty() {
-            logs::tell!("left out: {name:?} has neither a command nor a url");
-            continue;
-        }
-        for secret in secrets {
-            logs::tell!("store the secret with `windlass secrets set {secret}`");
-        }
-        printed.push(entry.toml());
-    }
-    show::text(printed.join("\n").trim_end())?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The entry of a server in another client's file, and the names of its secrets.
-fn imported(name: &str, server: &Value) -> (McpEntry, Vec<String>) {
-    let plain: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).take(32).collect();
-    let text = |value: &Value| value.as_str().map(str::to_string);
-    let url = text(&server["url"]).or_else(|| text(&server["serverUrl"]));
-    let args = server["args"].as_array().into_iter().flatten().filter_map(text);
-    let command: Vec<String> = text(&server["command"]).into_iter().chain(args).collect();
-    let given = if url.is_some() { &server["headers"] } else { &server["env"] };
-    let (mut pairs, mut secrets) = (BTreeMap::new(), Vec::new());
-    for (variable, value) in given.as_object().into_iter().flatten() {
-        let value = value.as_str().unwrap_or_default();
-        let secret = format!("{plain}_{}", variable.to_ascii_lowercase().replace('-', "_"));
-        let written = match (looks_secret(variable), url.is_some()) {
-            (false, _) => value.to_string(),
-            (true, false) => format!("secret:{secret}"),
-            (true, true) => match value.strip_prefix("Bearer ") {
-                Some(_) => format!("Bearer {{secret:{secret}}}"),
-                None => format!("{{secret:{secret}}}"),
-            },
-        };
-        if looks_secret(variable) {
-            secrets.push(secret);
-        }
-        pairs.insert(variable.clone(), written);
-    }
-    let command = if url.is_some() { Vec::new() } else { command };
-    (McpEntry { name: plain, command, url, pairs, reads: Vec::new() }, secrets)
-}
-
-fn looks_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["token", "key", "secret", "password", "authorization", "cookie", "credential"]
-        .iter()
-        .any(|word| name.contains(word))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn servers_of_other_clients_become_entries_without_their_secrets() {
-        let (entry, secrets) = imported(
-            "git hub",
-            &json!({"command": "npx", "args": ["-y", "x@1"], "env": {"GITHUB_TOKEN": "ghp_1", "MODE": "a\"b"}}),
-        );
-        assert_eq!(
-            entry.toml(),
-            "[mcp.git_hub]\ncommand = [\"npx\", \"-y\", \"x@1\"]\nenv = { GITHUB_TOKEN = \"secret:git_hub_github_token\", MODE = \"a\\\"b\" }\n"
-        );
-        assert_eq!(secrets, ["git_hub_github_token"]);
-        let (entry, secrets) = imported(
-            "x",
-            &json!({"url": "http://localhost:1/mcp", "headers": {"Authorization": "Bearer s"}}),
-        );
-        assert_eq!(
-            entry.toml(),
-            "[mcp.x]\nurl = \"http://localhost:1/mcp\"\ninternal = true\nheaders = { Authorization = \"Bearer {secret:x_authorization}\" }\n"
-        );
-        assert_eq!(secrets, ["x_authorization"]);
-    }
 }

@@ -95,7 +95,7 @@ fn start(program: &Path, data: &Path) -> std::io::Result<Child> {
     Command::new(program)
         .arg("--data")
         .arg(data)
-        .args(["serve", "--listen", "127.0.0.1:0"])
+        .args(["serve", "--listen", "127.0.0.1:0", "--leave-when-idle"])
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -189,6 +189,11 @@ fn what_is_no_message_is_answered_and_a_cancel_ends_the_request() {
     let input = client.input.as_mut().expect("it is open");
     input.write_all(b"no json\n").and_then(|()| input.flush()).expect("the bridge reads");
     assert_eq!(client.read()["error"]["code"], -32_700);
+    for odd in [b"\xff\xfe\n".to_vec(), [&vec![b'x'; 65 << 20][..], b"\n"].concat()] {
+        let input = client.input.as_mut().expect("it is open");
+        input.write_all(&odd).and_then(|()| input.flush()).expect("the bridge reads on");
+        assert_eq!(client.read()["error"]["code"], -32_700);
+    }
     client.call(1, "once");
     until("it has begun", || count(&rig, "begin") == 1);
     client.send(json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}));
@@ -197,5 +202,60 @@ fn what_is_no_message_is_answered_and_a_cancel_ends_the_request() {
     let (answer, told) = client.result(2);
     assert!(told == "done" && answer["result"]["content"][1]["text"].is_string(), "it joins: {answer}");
     assert_eq!((count(&rig, "begin"), count(&rig, "effect")), (1, 1));
+    client.close();
+}
+
+/// `detach = false`: the tools keep their output schemas, and an answer is the end of its call, however long that takes.
+#[test]
+fn tools_of_a_server_that_does_not_detach_are_answered_with_their_end() {
+    for (detach, provisional) in [("", true), ("detach = false", false)] {
+        let rig = Rig::with(&format!(
+            "[limits]\nmcp_hold_ms = 50\n[mcp.shop]\ncommand = [\"python3\", \"server.py\"]\napproval = \"never\"\n{detach}\n"
+        ));
+        rig.write("server.py", crate::mcp_servers::SERVER);
+        rig.run(&["mcp", "accept", "shop", "--yes"]).expect(0);
+        let mut client = Client::open(&rig);
+        client.send(json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}));
+        let listed = client.read()["result"]["tools"].clone();
+        let rich = listed.as_array().expect("tools").iter().find(|tool| tool["name"] == "shop_rich");
+        assert_eq!(rich.expect("it is there")["outputSchema"].is_object(), !provisional);
+        let params = |tool: &str| json!({"name": tool, "arguments": {}});
+        client
+            .send(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params("shop_rich")}));
+        let mut result = client.read()["result"].clone();
+        if provisional && result["structuredContent"].is_null() {
+            // It was slower than the hold.
+            result["structuredContent"] = json!({"answer": 42});
+        }
+        assert_eq!(result["structuredContent"], json!({"answer": 42}), "{result}");
+        rig.write("mode", "slow");
+        client.send(json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params("shop_pay")}));
+        until("it has begun", || count(&rig, "begin pay") == 1);
+        if provisional {
+            assert!(client.result(3).1.contains("continues as task"));
+            rig.write("go", "");
+        } else {
+            rig.write("go", "");
+            assert_eq!(client.result(3).1, "pay: True");
+        }
+        client.close();
+    }
+}
+
+/// An owner that a bridge has started leaves once nobody needs it, and the bridge starts the next.
+#[test]
+fn an_owner_leaves_when_nothing_is_open_and_nobody_asks() {
+    let rig = Rig::with(&format!("[limits]\nmcp_owner_idle_ms = 1\nmcp_hold_ms = 50\n{TOOLS}"));
+    rig.script("work.sh", WORK);
+    let mut client = Client::open(&rig);
+    client.send(json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "once", "arguments": {}}}));
+    assert!(client.result(1).1.contains("continues as task"));
+    let owner = owners(&rig);
+    assert_eq!(owner.len(), 1, "a call is open");
+    rig.write("go", "");
+    until("it has left", || owners(&rig).is_empty());
+    assert_eq!(count(&rig, "effect"), 1);
+    client.send(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}));
+    assert!(client.read()["result"]["tools"].is_array(), "the next one answers");
     client.close();
 }

@@ -207,6 +207,35 @@ fn a_hostile_server_harms_only_its_own_calls() {
     assert_eq!(ran.code, Some(1), "it is not reached, and nothing happened: {}{}", ran.stdout, ran.stderr);
 }
 
+/// A server dies or hangs at each message that it gets. Before the call was sent nothing happened, afterwards nobody knows; other tools are not harmed.
+#[test]
+fn a_server_that_fails_at_any_message_harms_only_its_own_calls() {
+    let rig = accepted(&format!(
+        "{ALLOWED}\ntimeout_ms = 1500\n[limits]\nmcp_connect_ms = 1500\nmcp_server_tools_max = 50"
+    ));
+    for fails in ["dies", "hangs", "mixes"] {
+        for (method, code) in
+            [("initialize", 1), ("notifications/initialized", 1), ("tools/list", 1), ("tools/call", 3)]
+        {
+            // An answer under another id than that of the request is no answer. The mute notification only counts if it kills.
+            let code = if fails != "dies" && method.starts_with("notifications") { 0 } else { code };
+            let effects = count(&rig, "effect");
+            rig.write("mode", format!("{fails}@{method}"));
+            // Other arguments each time: the same call again and again would be a loop.
+            let args = format!("{{\"at\": \"{fails}@{method}\"}}");
+            let ran = rig.run(&["call", "shop_pay", &args, "--json"]);
+            assert_eq!(ran.code, Some(code), "{fails}@{method}: {}{}", ran.stdout, ran.stderr);
+            let is_done = code == 0 || (fails, method) == ("mixes", "tools/call");
+            assert_eq!(count(&rig, "effect"), effects + usize::from(is_done), "{fails}@{method}");
+            let args = format!("{{\"message\": \"{fails}@{method}\"}}");
+            assert_eq!(rig.run(&["call", "echo", &args]).code, Some(0), "{fails}@{method}");
+            until("no process is left", || rig.processes().is_empty());
+        }
+    }
+    rig.write("mode", "");
+    assert_eq!(call(&rig, "shop_look")["state"], "succeeded", "and it is used again");
+}
+
 #[test]
 fn a_server_is_added_with_the_tools_that_it_has() {
     let rig = Rig::with("");
@@ -214,7 +243,13 @@ fn a_server_is_added_with_the_tools_that_it_has() {
     let add = ["mcp", "add", "shop", "--env", "ERA=modern", "--yes", "--", "python3", "server.py"];
     let added = rig.run(&add);
     assert_eq!(added.code, Some(0), "{}{}", added.stdout, added.stderr);
-    assert!(added.stdout.contains("[mcp.shop.tools.look]\nclass = \"read\""), "{}", added.stdout);
+    assert!(
+        added.stdout.contains(
+            "[mcp.shop.tools.look]\nclass = \"read\"\nclaims = [\"read mcp:shop\"]\napproval = \"ask\""
+        ),
+        "{}",
+        added.stdout
+    );
     assert_eq!(rig.run(&add).code, Some(2), "it is there already");
     let listed = rig.run(&["mcp", "ls", "--json"]).json();
     let look = listed["tools"]
@@ -259,6 +294,9 @@ fn an_approval_covers_the_entry_and_the_definition() {
         ("a class", toml(entry(plain, "class = \"keyed\"")), 0),
         ("claims", toml(entry(plain, "claims = []")), 0),
         ("a time", toml(entry(plain, "timeout_ms = 900000")), 0),
+        ("whether it detaches", toml(entry(plain, "detach = false")), 0),
+        ("whether it is trusted", toml(entry(plain, "trust = true")), 0),
+        ("a rule of the tool", toml(entry(plain, "[mcp.shop.tools.pay]\ntimeout_ms = 900000")), 0),
         ("the way", toml(url.to_string()), 0),
         ("the description", pinned(|tool| tool["description"] = "Pays twice.".into()), 0),
         ("the schema", pinned(|tool| tool["inputSchema"]["properties"] = json!({"a": {}})), 0),

@@ -44,10 +44,10 @@ fn a_task_of_a_server_is_followed_by_the_next_owner() {
         kill_owner(owner);
         rig.write("go", "");
         let ended = rig.run(&["call", "shop_pay", "{}", "--json", "--id", "one"]);
-        assert_eq!(ended.code, Some(0), "{mode}: {}{}", ended.stdout, ended.stderr);
+        assert_eq!(ended.code, Some(i32::from(error)), "{mode}: {}{}", ended.stdout, ended.stderr);
         let ended = json(&ended);
         assert!(text(&ended).contains("done as a task"), "{mode}: {ended}");
-        assert_eq!(text(&ended).contains("ended with an error"), error, "{mode}: {ended}");
+        assert_eq!(ended["state"], if error { "failed" } else { "succeeded" }, "{mode}: {ended}");
         assert_eq!((count(&rig, "begin pay"), count(&rig, "effect")), (1, 1), "{mode}");
     }
 }
@@ -101,6 +101,23 @@ fn a_question_of_a_server_outlives_the_owner() {
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     assert_eq!((count(&rig, "answer red sealed"), count(&rig, "effect")), (1, 1));
     assert_eq!(count(&rig, "begin pay"), 2, "asked once, and continued once");
+}
+
+/// Before 2026-07-28 a server asks in a request of its own, in the middle of the call, on its pipe or on a stream behind a URL.
+#[test]
+fn questions_of_an_older_server_are_put_to_people() {
+    for on_pipes in [true, false] {
+        let remote =
+            if on_pipes { Remote { rig: accepted(ALLOWED), server: None } } else { remote("legacy") };
+        let rig = &remote.rig;
+        rig.write("mode", "elicits");
+        let called = start(rig);
+        answer(rig);
+        let ended = finish(called);
+        assert_eq!(ended.code, Some(0), "{on_pipes}: {}{}", ended.stdout, ended.stderr);
+        assert_eq!(count(rig, "answer red large"), 1, "with the form's own value of what was left out");
+        assert_eq!(count(rig, "effect"), 1);
+    }
 }
 
 #[test]
@@ -220,4 +237,11 @@ fn servers_of_another_client_are_imported() {
     rig.run(&["mcp", "accept", "shop", "--yes"]).expect(0);
     assert!(names(&rig).contains(&"shop_pay".to_string()));
     rig.run(&["mcp", "import", "server.py"]).expect(2);
+    // By the name of the client: its file in the project.
+    std::fs::create_dir(rig.path(".cursor")).expect("a folder");
+    rig.write(".cursor/mcp.json", theirs);
+    assert_eq!(rig.run(&["mcp", "import", "cursor"]).expect(0).stdout, printed.stdout);
+    let mut elsewhere = rig.command(&["mcp", "import", "windsurf"]);
+    let ran = elsewhere.env("HOME", rig.path("")).output().expect("windlass starts");
+    assert_eq!(ran.status.code(), Some(2), "it has no file");
 }

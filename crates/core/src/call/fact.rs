@@ -235,6 +235,8 @@ pub struct ReconciledAttempt {
 pub enum Verdict {
     /// It did, and this is its result.
     Landed(Success),
+    /// It ran to its end and failed so, by its own account: it is not repeated.
+    Failed(Box<Failure>),
     /// It did not.
     DidNotHappen,
     /// That cannot be told.

@@ -23,11 +23,11 @@ impl SecretMatcher {
                 }
             }
             Fact::Stopped(stopped) => self.scrub_shared(&mut stopped.output),
-            Fact::Reconciled(reconciled) => {
-                if let Verdict::Landed(success) = &mut reconciled.verdict {
-                    self.scrub_success(success);
-                }
-            }
+            Fact::Reconciled(reconciled) => match &mut reconciled.verdict {
+                Verdict::Landed(success) => self.scrub_success(success),
+                Verdict::Failed(failure) => self.scrub_failure(failure),
+                Verdict::DidNotHappen | Verdict::Unknown => {}
+            },
             Fact::CancelAsked(asked) => self.scrub_shared(&mut asked.reason),
             Fact::Resolved(resolved) => {
                 let Resolved { outcome, model, .. } = &mut **resolved;

@@ -318,11 +318,14 @@ fn follow(call: &Call, depth: u32) -> u32 {
             ways
         }
         Step::Lose(attempt) | Step::Continue(attempt) => vec![vec![lost(attempt)]],
-        Step::Reconcile(attempt) => {
-            [Verdict::Landed(Success::default()), Verdict::DidNotHappen, Verdict::Unknown]
-                .map(|verdict| vec![Fact::Reconciled(ReconciledAttempt { attempt, verdict })])
-                .to_vec()
-        }
+        Step::Reconcile(attempt) => [
+            Verdict::Landed(Success::default()),
+            Verdict::Failed(Box::new(windlass_core::failure::Failure::did_not_happen())),
+            Verdict::DidNotHappen,
+            Verdict::Unknown,
+        ]
+        .map(|verdict| vec![Fact::Reconciled(ReconciledAttempt { attempt, verdict })])
+        .to_vec(),
         Step::Retry { .. } => vec![vec![Fact::Parked(DUE)]],
         Step::Return { attempt, .. } => {
             let result = Attempted::Ok(Success::default());

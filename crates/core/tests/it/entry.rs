@@ -109,6 +109,17 @@ fn golden_results() -> Vec<(&'static str, Entry)> {
         ("prepared_answered_by_hook", call(Fact::Prepared(prepared))),
         ("opened_with_answer_budget", call(Fact::Opened(brief))),
         ("prepared_with_answer_budget", call(Fact::Prepared(shortened))),
+        (
+            "batch_opened_with_task_deadlines",
+            Entry {
+                at: Timestamp(-1),
+                event: EntryEvent::Batch(Opening {
+                    key: "key".into(),
+                    task_deadlines: true,
+                    ..Opening::default()
+                }),
+            },
+        ),
         ("batch_opened_traced", Entry { at: Timestamp(-1), event: EntryEvent::Batch(traced) }),
     ]
 }
@@ -263,6 +274,7 @@ fn golden_attempts() -> Vec<(&'static str, Entry)> {
     vec![
         ("stopped", call(Fact::Stopped(stopped))),
         ("reconciled_landed", reconciled(Verdict::Landed(landed))),
+        ("reconciled_failed", reconciled(Verdict::Failed(failure(Retry::Never)))),
         ("reconciled_did_not_happen", reconciled(Verdict::DidNotHappen)),
         ("parked", call(Fact::Parked(parked(Reason::Retry)))),
         ("cancel_asked", call(Fact::CancelAsked(CancelAsked { reason: Some("wrong customer".into()) }))),

@@ -47,6 +47,8 @@ impl BegunCall {
             calls: vec![call],
             // The door itself tells of its end.
             wake: Wake::Silent,
+            // The client is answered before the call has ended, so it may take as long as any that nobody waits for.
+            task_deadlines: true,
             traceparent: asked.traceparent,
             ..BatchRequest::default()
         };

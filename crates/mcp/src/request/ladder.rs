@@ -17,6 +17,8 @@ use windlass::CallAnswer;
 /// How long a client may take to repeat a call, in microseconds: a person may be asked meanwhile.
 const STATE_US_MAX: i64 = 24 * 3_600 * 1_000_000;
 
+/// How long the answer of a tool is held that is never answered before its end: longer than any of its deadlines.
+const DIRECT_HOLD: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// How long an answer is held while a client of the older era shows a form.
 const FORM_WAIT: Duration = Duration::from_secs(300);
 
@@ -51,6 +53,9 @@ pub(crate) struct RequestState {
 impl CallTask {
     /// How long the answer is held.
     pub(super) fn hold(&self) -> Duration {
+        if self.call.stays_direct {
+            return DIRECT_HOLD;
+        }
         let limits = self.gateway.runtime().limits();
         let has_long = self.peer.progress.is_some() && !self.peer.takes_tasks;
         Duration::from_millis(if has_long { limits.mcp_progress_hold_ms } else { limits.mcp_hold_ms })

@@ -1,5 +1,6 @@
 //! A connection to a server: which era it speaks, which tools it has, and its answers.
 
+use super::JoinOnDrop;
 use super::definition::RawTools;
 use super::remote::{RemotePlace, RemoteServer};
 use super::stdio::{ServerCommand, StdioServer};
@@ -35,11 +36,13 @@ pub(super) struct McpConnection {
     /// The server has said that its tools changed.
     pub(super) changed: Arc<Notify>,
     limits: McpConnectionLimits,
+    /// Hears the messages that an older server behind a URL sends of its own.
+    hears: Option<JoinOnDrop>,
 }
 
 enum McpTransport {
     Stdio(StdioServer),
-    Remote(RemoteServer),
+    Remote(Arc<RemoteServer>),
 }
 
 /// Bounds of what a server may take and send.
@@ -118,7 +121,7 @@ impl McpConnector<'_> {
             McpPlace::Url { request, client } => {
                 let filled = request.fill(&json!({}), &secret).map_err(|error| error.to_string())?;
                 let place = RemotePlace { client: client.clone(), url: filled.url, headers: filled.headers };
-                Ok(McpTransport::Remote(RemoteServer::new(place, changed)))
+                Ok(McpTransport::Remote(Arc::new(RemoteServer::new(place, changed))))
             }
         }
     }
@@ -138,6 +141,7 @@ async fn handshake(
         tools: Mutex::default(),
         changed,
         limits,
+        hears: None,
     };
     connection.transport.speaks(MODERN);
     let opened = match connection.era_of_server().await? {
@@ -158,6 +162,12 @@ async fn handshake(
         .transport
         .notify(SentRequest::new("notifications/initialized", Map::new()), limits.connect)
         .await;
+    if let McpTransport::Remote(remote) = &connection.transport {
+        let remote = remote.clone();
+        let hearing = remote.clone();
+        connection.hears = Some(JoinOnDrop(tokio::spawn(async move { hearing.hear().await })));
+        remote.is_heard().await;
+    }
     Ok(connection)
 }
 
@@ -214,7 +224,8 @@ impl McpConnection {
         self.transport.speaks(LEGACY[0]);
         let hello = json!({
             "protocolVersion": LEGACY[0],
-            "capabilities": {},
+            // An empty one says that forms are shown.
+            "capabilities": {"elicitation": {}},
             "clientInfo": {"name": "windlass", "version": env!("CARGO_PKG_VERSION")},
         });
         let hello = SentRequest::new("initialize", object(hello));
@@ -279,9 +290,12 @@ impl McpConnection {
         }
     }
 
-    /// Whether the server tells of changes: on pipes it does, and in the modern era to whoever listens.
+    /// Whether the server tells of changes: on pipes it does, in the modern era to whoever listens, and before on a stream of its own.
     pub(super) fn tells_changes(&self) -> bool {
-        matches!((&self.transport, self.era), (McpTransport::Stdio(_), _) | (_, Era::Modern))
+        match &self.transport {
+            McpTransport::Stdio(_) => true,
+            McpTransport::Remote(remote) => self.era == Era::Modern || remote.speaks_up(),
+        }
     }
 
     /// Listens for changes of the tools, as the modern era wants it; returns when the server does not tell of them any more.
@@ -328,6 +342,15 @@ impl McpConnection {
         match answer.get_mut("result").map(Value::take) {
             Some(result) => Ok(result),
             None => Err(McpRequestError::Refused(answer["error"].take())),
+        }
+    }
+
+    /// Answers a question of a server of the older era.
+    pub(super) async fn reply(&self, id: &Value, result: &Value) {
+        let message = super::wire::reply(id, result);
+        match &self.transport {
+            McpTransport::Stdio(server) => server.notify(&message),
+            McpTransport::Remote(remote) => remote.reply(&message, self.limits.connect).await,
         }
     }
 

@@ -4,6 +4,7 @@
 //! approval come from the entry of the server.
 
 use super::wire::UNREADABLE;
+use crate::param_headers::ParamHeader;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use windlass::policy::ApprovalRule;
@@ -61,7 +62,9 @@ fn problem(definition: &Value, name: &str, bytes_max: usize) -> Option<String> {
         return Some(format!("its definition has the invisible character U+{:04X}", u32::from(hidden)));
     }
     match definition.get("inputSchema") {
-        Some(Value::Object(schema)) if schema.get("type").is_none_or(|kind| kind == "object") => None,
+        Some(Value::Object(schema)) if schema.get("type").is_none_or(|kind| kind == "object") => {
+            ParamHeader::of_schema(&definition["inputSchema"]).err()
+        }
         Some(_) | None => Some("its inputSchema is not that of an object".to_string()),
     }
 }
@@ -127,7 +130,16 @@ pub(super) fn spec(server: &McpServer, tool: &str, definition: &Value, limits: &
         class: Some(class),
         claims: Some(rules.claims.unwrap_or_else(|| vec![format!("{access} mcp:{}", server.name)])),
         // Asking a server again how far it is is no loop.
-        flags: Flags { polls: class == EffectClass::Read, ..Flags::default() },
+        flags: Flags {
+            polls: class == EffectClass::Read,
+            stays_direct: !server.detaches,
+            ..Flags::default()
+        },
+        output_schema: definition
+            .get("outputSchema")
+            .filter(|schema| !server.detaches && schema.is_object())
+            .cloned()
+            .map(current_schema),
         deadlines: Deadlines {
             attempt_ms: Some(attempt_ms),
             total_ms: Some(limits.task_total_ms.max(attempt_ms)),

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use windlass::error::chain;
 use windlass::outcome::Part;
-use windlass::tool::RawOutput;
+use windlass::tool::{ErrorExtras, RawOutput};
 use windlass::{Cx, Output, ToolError};
 
 /// The media type under which a raw result is kept.
@@ -14,7 +14,7 @@ const JSON: &str = "application/json";
 const ERROR_BYTES_MAX: usize = 16 << 10;
 
 /// The output of a result. Its effect stands, even if the result cannot be stored.
-pub(super) async fn of(result: Value, cx: &Cx) -> Result<Output, ToolError> {
+pub(super) async fn of(result: Value, promises_value: bool, cx: &Cx) -> Result<Output, ToolError> {
     let cut_off = |error: &(dyn std::error::Error + 'static)| {
         ToolError::aborted(format!("The result of the call could not be stored: {}", chain(error)))
     };
@@ -45,7 +45,8 @@ pub(super) async fn of(result: Value, cx: &Cx) -> Result<Output, ToolError> {
         }
     }
     let structured = result.get("structuredContent").filter(|value| !value.is_null());
-    let value = match structured.filter(|_| blocks.is_empty()) {
+    // Beside the blocks it is the value only where the tool promises one: most servers repeat it as a text.
+    let value = match structured.filter(|_| blocks.is_empty() || promises_value) {
         Some(structured) => structured.clone(),
         None => Value::Null,
     };
@@ -68,16 +69,6 @@ pub(super) async fn of(result: Value, cx: &Cx) -> Result<Output, ToolError> {
     Ok(output.with_raw(RawOutput::text(result.to_string(), JSON)))
 }
 
-/// The output of a call whose end was learned from its server afterwards. An error of the tool is an end too, and is told as it was.
-pub(super) async fn landed(result: Value, cx: &Cx) -> Result<Output, ToolError> {
-    if result["isError"] != true {
-        return of(result, cx).await;
-    }
-    let told = format!("The tool ended with an error: {}", error(&result).message);
-    let output = Output { parts: vec![Part::Text(told)], ..Output::default() };
-    Ok(output.with_raw(RawOutput::text(result.to_string(), JSON)))
-}
-
 /// The failure that a result with `isError` is.
 pub(super) fn error(result: &Value) -> ToolError {
     let blocks = result["content"].as_array().into_iter().flatten();
@@ -87,7 +78,11 @@ pub(super) fn error(result: &Value) -> ToolError {
     if text.trim().is_empty() {
         text = "The tool failed and did not say why.".to_string();
     }
-    ToolError::new(text)
+    let is_whole = is_plain(result)
+        && matches!(result["content"].as_array().map(Vec::as_slice), Some([block]) if is_plain_block(block) && block["type"] == "text");
+    let raw = (!is_whole).then(|| result.clone());
+    let extras = raw.map(|raw| Box::new(ErrorExtras { raw: Some(raw), ..ErrorExtras::default() }));
+    ToolError { extras, ..ToolError::new(text) }
 }
 
 /// Whether a result has nothing but content that we know.

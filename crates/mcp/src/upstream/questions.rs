@@ -61,7 +61,12 @@ impl McpTool {
         Ok(all(asking.collect()).await?.into_iter().collect())
     }
 
-    async fn ask_person(&self, request: &Value, name: String, cx: &Cx) -> Result<Value, ToolError> {
+    pub(super) async fn ask_person(
+        &self,
+        request: &Value,
+        name: String,
+        cx: &Cx,
+    ) -> Result<Value, ToolError> {
         let params = &request["params"];
         let mode = params["mode"].as_str().unwrap_or("form");
         if request["method"] != "elicitation/create" || mode != "form" {
@@ -75,10 +80,23 @@ impl McpTool {
             format!("The MCP server {} asks: {message}", self.server.name).chars().take(max).collect();
         let schema = params.get("requestedSchema").cloned().unwrap_or_else(|| json!({"type": "object"}));
         Ok(match cx.ask(&name, &question, Some(schema)).await? {
-            Some(content) => json!({"action": "accept", "content": content}),
+            Some(content) => json!({"action": "accept", "content": with_defaults(content, params)}),
             None => json!({"action": "cancel"}),
         })
     }
+}
+
+/// The answer, with the form's own values of the fields that the person left out.
+fn with_defaults(mut content: Value, params: &Value) -> Value {
+    let fields = params["requestedSchema"]["properties"].as_object();
+    if let Some(given) = content.as_object_mut() {
+        for (name, field) in fields.into_iter().flatten() {
+            if let Some(default) = field.get("default").filter(|_| !given.contains_key(name)) {
+                given.insert(name.clone(), default.clone());
+            }
+        }
+    }
+    content
 }
 
 /// Waits for all of these together, or for the first that fails.

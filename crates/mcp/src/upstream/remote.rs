@@ -1,14 +1,25 @@
 //! A server behind a URL: each message is a request of its own, answered with JSON or with a stream of events.
 
-use super::wire::{LostRequest, SentRequest, ServerMessage, heard, parsed};
+use super::wire::{
+    ELICIT, LostRequest, QuestionSender, SentRequest, ServerMessage, ServerQuestion, heard, parsed,
+};
+use crate::param_headers;
 use crate::peer::MODERN;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use windlass_http::{HttpClient, HttpRequest, HttpResponse, Method};
+
+/// How long one request of an older server's own messages may last.
+const HEARS_MAX: Duration = Duration::from_secs(24 * 3_600);
+/// How long a server may take to open the stream of its own messages.
+const HEARD_WAIT: Duration = Duration::from_secs(1);
+/// The pause before an older server is asked for its own messages again.
+const HEARS_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A server behind a URL.
 pub(super) struct RemoteServer {
@@ -17,6 +28,12 @@ pub(super) struct RemoteServer {
     session: Mutex<RemoteSession>,
     /// The server has said that its tools changed.
     changed: Arc<Notify>,
+    /// The calls under way that take questions, by the ids of their requests.
+    asking: Mutex<BTreeMap<u64, QuestionSender>>,
+    /// Whether the server has a stream of its own messages.
+    speaks_up: AtomicBool,
+    /// It is known by now whether it has one.
+    is_heard: Notify,
 }
 
 /// Where a server is, and what reaches it.
@@ -38,7 +55,73 @@ struct RemoteSession {
 
 impl RemoteServer {
     pub(super) fn new(place: RemotePlace, changed: Arc<Notify>) -> RemoteServer {
-        RemoteServer { place, next_id: AtomicU64::new(1), session: Mutex::default(), changed }
+        RemoteServer {
+            place,
+            next_id: AtomicU64::new(1),
+            session: Mutex::default(),
+            changed,
+            asking: Mutex::default(),
+            speaks_up: AtomicBool::new(false),
+            is_heard: Notify::new(),
+        }
+    }
+
+    /// Hears the messages that a server of the older era sends of its own: changes of its tools, and questions in the middle of calls.
+    /// Ends once the server has no such stream.
+    pub(super) async fn hear(&self) {
+        loop {
+            let mut request =
+                self.http_request(&SentRequest::new("", serde_json::Map::new()), &Value::Null, HEARS_MAX);
+            (request.method, request.body) = (Method::GET, Vec::new());
+            let mut events = EventReader::default();
+            let mut watch = |head: &HttpResponse, piece: &[u8]| {
+                let is_stream = head.status == 200 && is_stream(head);
+                self.speaks_up.store(is_stream, Ordering::Relaxed);
+                self.is_heard.notify_one();
+                if !is_stream {
+                    return ControlFlow::Break(());
+                }
+                events.take(piece).into_iter().for_each(|message| self.take_own(message));
+                ControlFlow::Continue(())
+            };
+            let heard = self.place.client.exchange_watched(request, &mut watch).await;
+            if heard.is_ok_and(|response| response.status != 200 || !is_stream(&response)) {
+                return;
+            }
+            self.is_heard.notify_one();
+            tokio::time::sleep(HEARS_AGAIN_AFTER).await;
+        }
+    }
+
+    /// Waits until it is known whether the server has a stream of its own messages: what it asks before that would be lost.
+    pub(super) async fn is_heard(&self) {
+        // A server that holds even the head of the stream back is not waited for.
+        let _ = tokio::time::timeout(HEARD_WAIT, self.is_heard.notified()).await;
+    }
+
+    /// Whether the server has a stream of its own messages.
+    pub(super) fn speaks_up(&self) -> bool {
+        self.speaks_up.load(Ordering::Relaxed)
+    }
+
+    /// Takes a message that belongs to no request. A question is put to the only call that it can belong to.
+    fn take_own(&self, message: Value) {
+        match heard(message) {
+            ServerMessage::ToolsChanged => self.changed.notify_one(),
+            ServerMessage::Request { id, method, params } if method == ELICIT => {
+                let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut senders = asking.values();
+                if let (Some(only), None) = (senders.next(), senders.next()) {
+                    let request = json!({"method": ELICIT, "params": params});
+                    // One that asks faster than people answer is not heard.
+                    let _ = only.try_send(ServerQuestion { id, request });
+                }
+            }
+            ServerMessage::Request { .. }
+            | ServerMessage::Answer { .. }
+            | ServerMessage::Progress { .. }
+            | ServerMessage::Other => {}
+        }
     }
 
     /// Later requests speak this version.
@@ -69,6 +152,10 @@ impl RemoteServer {
             events: EventReader::default(),
             answer: None,
         };
+        let _asking = request.questions.as_ref().map(|questions| {
+            self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(id, questions.clone());
+            AskingCall { server: self, id }
+        });
         let response = self.post(request, Some(id), within, &mut listener).await?;
         let answer = listener.answer.or_else(|| whole_answer(&response, id));
         match (response.status, answer) {
@@ -102,6 +189,26 @@ impl RemoteServer {
         let _ = self.post(request, None, within, &mut listener).await;
     }
 
+    /// Answers a question of the server.
+    pub(super) async fn reply(&self, message: &Value, within: Duration) {
+        let request = SentRequest::new("", serde_json::Map::new());
+        let request = self.http_request(&request, message, within);
+        // Not taken: the server asks for nothing more than that.
+        let _ = self.place.client.exchange_watched(request, &mut |_, _| ControlFlow::Continue(())).await;
+    }
+
+    fn http_request(&self, request: &SentRequest, message: &Value, within: Duration) -> HttpRequest {
+        HttpRequest {
+            method: Method::POST,
+            url: self.place.url.clone(),
+            headers: self.headers(request),
+            body: message.to_string().into_bytes(),
+            timeout: Some(within),
+            // The message is for one server alone.
+            same_origin: true,
+        }
+    }
+
     async fn post(
         &self,
         request: &SentRequest,
@@ -109,15 +216,7 @@ impl RemoteServer {
         within: Duration,
         listener: &mut AnswerListener<'_>,
     ) -> Result<HttpResponse, LostRequest> {
-        let request = HttpRequest {
-            method: Method::POST,
-            url: self.place.url.clone(),
-            headers: self.headers(request),
-            body: request.message(id).to_string().into_bytes(),
-            timeout: Some(within),
-            // The message is for one server alone.
-            same_origin: true,
-        };
+        let request = self.http_request(request, &request.message(id), within);
         let mut watch = |head: &HttpResponse, piece: &[u8]| listener.take(head, piece);
         let sent = self.place.client.exchange_watched(request, &mut watch).await;
         let response = sent.map_err(|failed| LostRequest {
@@ -141,7 +240,10 @@ impl RemoteServer {
             if version == MODERN {
                 add("mcp-method", request.method);
                 if let Some(name) = &request.name {
-                    add("mcp-name", &header_text(name));
+                    add("mcp-name", &param_headers::encoded(name));
+                }
+                for (name, value) in &request.headers {
+                    add(&format!("{}{name}", param_headers::PREFIX), &param_headers::encoded(value));
                 }
             }
         }
@@ -155,13 +257,16 @@ impl RemoteServer {
     }
 }
 
-/// A header's value, encoded where it has other characters than headers may.
-fn header_text(text: &str) -> String {
-    use base64::Engine;
-    if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-        return text.to_string();
+/// A call under way that takes questions.
+struct AskingCall<'a> {
+    server: &'a RemoteServer,
+    id: u64,
+}
+
+impl Drop for AskingCall<'_> {
+    fn drop(&mut self) {
+        self.server.asking.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
     }
-    format!("=?base64?{}?=", base64::engine::general_purpose::STANDARD.encode(text))
 }
 
 fn is_stream(head: &HttpResponse) -> bool {
@@ -200,7 +305,14 @@ impl AnswerListener<'_> {
                     }
                 }
                 ServerMessage::ToolsChanged => self.changed.notify_one(),
-                // It was told that nothing is offered to it.
+                ServerMessage::Request { id, method, params } if method == ELICIT => {
+                    let request = json!({"method": ELICIT, "params": params});
+                    if let Some(questions) = &self.request.questions {
+                        // One that asks faster than people answer is not heard.
+                        let _ = questions.try_send(ServerQuestion { id, request });
+                    }
+                }
+                // It was told that nothing else is offered to it.
                 ServerMessage::Request { .. } => {}
                 ServerMessage::Answer { .. } | ServerMessage::Progress { .. } | ServerMessage::Other => {}
             }

@@ -5,7 +5,8 @@
 //! could not be trusted to be the next message.
 
 use super::wire::{
-    LostRequest, ProgressSender, SentRequest, ServerMessage, cancelled, heard, parsed, refusal,
+    ELICIT, LostRequest, ProgressSender, QuestionSender, SentRequest, ServerMessage, ServerQuestion,
+    cancelled, heard, parsed, refusal, unasked,
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -57,6 +58,7 @@ struct StdioShared {
 struct AwaitedAnswer {
     answer: oneshot::Sender<Value>,
     progress: Option<ProgressSender>,
+    questions: Option<QuestionSender>,
 }
 
 /// A line to write, and where to note that writing it has begun.
@@ -114,7 +116,8 @@ impl StdioServer {
     pub(super) async fn request(&self, request: SentRequest) -> Result<Value, LostRequest> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        self.shared.waiting().insert(id, AwaitedAnswer { answer, progress: request.progress.clone() });
+        let (progress, questions) = (request.progress.clone(), request.questions.clone());
+        self.shared.waiting().insert(id, AwaitedAnswer { answer, progress, questions });
         let begun = Arc::new(AtomicBool::new(false));
         let lost =
             |why: String, begun: &AtomicBool| LostRequest { was_sent: begun.load(Ordering::SeqCst), why };
@@ -264,9 +267,11 @@ impl ServerLineReader {
                 }
             }
             ServerMessage::ToolsChanged => self.shared.changed.notify_one(),
-            ServerMessage::Request { id, method } => {
+            ServerMessage::Request { id, method, params } => {
                 let answer = match method.as_str() {
                     "ping" => json!({"jsonrpc": "2.0", "id": id, "result": {}}),
+                    ELICIT if self.is_put(&id, params) => return,
+                    ELICIT => unasked(&id),
                     _ => refusal(&id, &method),
                 };
                 // One that asks faster than it reads gets no answer.
@@ -274,6 +279,17 @@ impl ServerLineReader {
             }
             ServerMessage::Other => {}
         }
+    }
+}
+
+impl ServerLineReader {
+    /// Puts a question to the call that it belongs to. On pipes nothing says which one that is: only if there is a single one, it is known.
+    fn is_put(&self, id: &Value, params: Value) -> bool {
+        let waiting = self.shared.waiting();
+        let mut asking = waiting.values().filter_map(|waiting| waiting.questions.as_ref());
+        let (Some(only), None) = (asking.next(), asking.next()) else { return false };
+        let request = json!({"method": ELICIT, "params": params});
+        only.try_send(ServerQuestion { id: id.clone(), request }).is_ok()
     }
 }
 

@@ -5,12 +5,15 @@ use super::output;
 use super::questions::{InputRequired, round_step};
 use super::server::{ServerLink, UnreachableServer};
 use super::task::{CANCEL_WAIT, QuestionAudience, TASK_STEP, UpstreamTask};
-use super::wire::SentRequest;
+use super::wire::{QUESTIONS_WAITING_MAX, SentRequest};
 use crate::message::{INVALID_PARAMS, METHOD_NOT_FOUND};
+use crate::param_headers::ParamHeader;
+use crate::peer::Era;
 use serde_json::{Map, Value, json};
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use windlass::error::{FailureClass, Retry};
 use windlass::tool::{
     BoundContent, BoundFuture, PrepareCx, Progress, Reconcile, ReconcileFuture, Reconciled,
@@ -21,6 +24,8 @@ use windlass_tools::declared::McpServer;
 /// How often a server may ask us to repeat a call.
 const ROUNDS_MAX: usize = 100;
 /// How often progress is passed on.
+/// The longest exchange with a server.
+const EXCHANGE_MAX: Duration = Duration::from_secs(24 * 3_600);
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// A tool of a server.
@@ -79,7 +84,12 @@ impl Reconcile for McpTool {
                     .map_err(|_| ToolError::new("the task was asked to stop and goes on"))??,
                 false => following.await?,
             };
-            Ok(Reconciled::Landed(output::landed(result, cx).await?))
+            Ok(match self.result(result, cx).await {
+                Ok(output) => Reconciled::Landed(output),
+                // The tool itself failed. Whatever was cut off is not known.
+                Err(error) if error.aborted => return Err(error),
+                Err(error) => Reconciled::Failed(error),
+            })
         })
     }
 }
@@ -168,6 +178,10 @@ impl McpTool {
         }
         // Some servers refuse a call without arguments.
         let args = if args.is_object() { args.clone() } else { json!({}) };
+        // The definition was checked when it was accepted.
+        let repeated = ParamHeader::of_schema(&self.definition["inputSchema"]).unwrap_or_default();
+        let headers = repeated.iter().filter_map(|param| Some((param.header.clone(), param.value(&args)?)));
+        let headers = headers.collect();
         let mut params = Map::new();
         params.insert("name".to_string(), self.name.clone().into());
         params.insert("arguments".to_string(), args);
@@ -179,7 +193,7 @@ impl McpTool {
             }
         }
         let name = Some(self.name.clone());
-        SentRequest { name, key: Some(key), ..SentRequest::new("tools/call", params) }
+        SentRequest { name, key: Some(key), headers, ..SentRequest::new("tools/call", params) }
     }
 
     async fn exchange(
@@ -191,15 +205,33 @@ impl McpTool {
     ) -> Result<Value, ToolError> {
         let (sender, mut progress) = watch::channel::<Option<Progress>>(None);
         request.progress = Some(sender);
+        let (asks, mut questions) = mpsc::channel(QUESTIONS_WAITING_MAX);
+        if connection.era == Era::Legacy {
+            request.questions = Some(asks);
+        }
+        let (mut asked_before, mut asking) = (0_u32, None);
         let mut watched =
             WatchedCall { link: link.clone(), connection: connection.clone(), is_answered: false };
-        let asked = connection.request(request, cx.time_left());
+        // The runtime stops the attempt when its time is up; while a person is asked, its clock stands still.
+        let asked = connection.request(request, EXCHANGE_MAX);
         tokio::pin!(asked);
         let answered = loop {
             tokio::select! {
                 biased;
                 answered = &mut asked => break answered,
                 () = cx.stopping() => return Err(ToolError::stopped()),
+                replied = answered(&mut asking), if asking.is_some() => {
+                    asking = None;
+                    let (id, answer): (Value, Value) = replied?;
+                    connection.reply(&id, &answer).await;
+                }
+                Some(question) = questions.recv(), if asking.is_none() => {
+                    asked_before += 1;
+                    let name = format!("mcp question {asked_before}");
+                    asking = Some(Box::pin(async move {
+                        self.ask_person(&question.request, name, cx).await.map(|answer| (question.id, answer))
+                    }));
+                }
                 told = progress.changed() => {
                     if told.is_ok() && let Some(progress) = progress.borrow_and_update().clone() {
                         cx.progress(progress);
@@ -220,7 +252,7 @@ impl McpTool {
     async fn result(&self, result: Value, cx: &Cx) -> Result<Output, ToolError> {
         match result["isError"] == true {
             true => Err(output::error(&result)),
-            false => output::of(result, cx).await,
+            false => output::of(result, self.spec.output_schema.is_some(), cx).await,
         }
     }
 
@@ -280,5 +312,13 @@ impl Drop for WatchedCall {
         if let Ok(threads) = tokio::runtime::Handle::try_current() {
             threads.spawn(async move { link.look_after(&connection).await });
         }
+    }
+}
+
+/// Waits for the answer to a question, if there is one.
+async fn answered<T>(asking: &mut Option<Pin<Box<impl Future<Output = T>>>>) -> T {
+    match asking {
+        Some(asking) => asking.await,
+        None => std::future::pending().await,
     }
 }

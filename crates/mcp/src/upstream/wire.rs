@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use windlass::tool::Progress;
 
 /// Takes the last progress of a request: a server that floods is not heard more often than somebody looks.
@@ -21,6 +21,24 @@ pub(super) struct SentRequest {
     /// The idempotency key of the call, where there is one.
     pub(super) key: Option<String>,
     pub(super) progress: Option<ProgressSender>,
+    /// Takes what the server asks before it answers, in the older era.
+    pub(super) questions: Option<QuestionSender>,
+    /// Headers that repeat arguments.
+    pub(super) headers: Vec<(String, String)>,
+}
+
+/// Takes questions of a server. A server that asks more of them than somebody answers is told that nobody does.
+pub(super) type QuestionSender = mpsc::Sender<ServerQuestion>;
+/// Questions of one call that wait.
+pub(super) const QUESTIONS_WAITING_MAX: usize = 4;
+
+/// A question of a server of the older era, in the middle of a call.
+#[derive(Clone, Debug)]
+pub(super) struct ServerQuestion {
+    /// The server's id of the request.
+    pub(super) id: Value,
+    /// As in the newer era: its method and parameters.
+    pub(super) request: Value,
 }
 
 /// A request without an answer.
@@ -33,7 +51,15 @@ pub(super) struct LostRequest {
 
 impl SentRequest {
     pub(super) fn new(method: &'static str, params: Map<String, Value>) -> SentRequest {
-        SentRequest { method, params, name: None, key: None, progress: None }
+        SentRequest {
+            method,
+            params,
+            name: None,
+            key: None,
+            progress: None,
+            questions: None,
+            headers: Vec::new(),
+        }
     }
 
     /// The message, under this id. `None`: a notification.
@@ -65,6 +91,7 @@ pub(super) enum ServerMessage {
     Request {
         id: Value,
         method: String,
+        params: Value,
     },
     /// Nothing that we know.
     Other,
@@ -121,7 +148,11 @@ pub(super) fn heard(message: Value) -> ServerMessage {
         };
     };
     match (method, message.get("id")) {
-        (method, Some(id)) => ServerMessage::Request { id: id.clone(), method: method.to_string() },
+        (method, Some(id)) => ServerMessage::Request {
+            id: id.clone(),
+            method: method.to_string(),
+            params: message["params"].clone(),
+        },
         ("notifications/tools/list_changed", None) => ServerMessage::ToolsChanged,
         ("notifications/progress", None) => {
             let params = &message["params"];
@@ -145,7 +176,20 @@ pub(super) fn cancelled(id: u64) -> Value {
     json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 }
 
-/// The answer to a request of a server: nothing is offered to it.
+/// The answer of a person, or that nobody answers, to a question of a server.
+pub(super) fn reply(id: &Value, result: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "result": result})
+}
+
+/// The answer to a question that nobody is asked.
+pub(super) fn unasked(id: &Value) -> Value {
+    reply(id, &json!({"action": "cancel"}))
+}
+
+/// The method by which servers of the older era ask.
+pub(super) const ELICIT: &str = "elicitation/create";
+
+/// The answer to a request of a server: nothing else is offered to it.
 pub(super) fn refusal(id: &Value, method: &str) -> Value {
     let error =
         json!({"code": METHOD_NOT_FOUND, "message": format!("{method:?} is not offered by this client")});

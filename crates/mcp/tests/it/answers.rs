@@ -161,3 +161,38 @@ async fn what_is_no_json_is_told_so() {
     let odd = Mcp::legacy("tools/call", json!({"name": "pay", "arguments": []}));
     assert_eq!(rig.error(&odd).await, -32602);
 }
+
+/// A proxy goes by the headers, so they must say what the arguments say.
+#[tokio::test]
+async fn headers_that_repeat_arguments_are_checked() {
+    let rig = Rig::new();
+    let schema =
+        json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+    let spec = ToolSpec {
+        name: "placed".into(),
+        class: Some(EffectClass::Read),
+        input_schema: Some(schema),
+        ..ToolSpec::default()
+    };
+    rig.runtime.register(tool_fn(spec, |_, _| async { Ok(json!("placed").into()) })).expect("it fits");
+    let call = |params: &[(&str, &str)]| {
+        let mut asked = Mcp::modern(
+            "tools/call",
+            &json!({}),
+            json!({"name": "placed", "arguments": {"region": "north"}}),
+        );
+        asked.headers = windlass_mcp::Headers {
+            version: Some("2026-07-28".into()),
+            method: Some("tools/call".into()),
+            name: Some("placed".into()),
+            params: params.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
+            are_required: true,
+            ..windlass_mcp::Headers::default()
+        };
+        asked
+    };
+    assert_eq!(text(&rig.result(&call(&[("region", "north"), ("other", "x")])).await), "placed");
+    for wrong in [&[][..], &[("region", "south")]] {
+        assert_eq!(rig.error(&call(wrong)).await, -32020, "{wrong:?}");
+    }
+}

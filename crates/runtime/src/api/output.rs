@@ -12,6 +12,8 @@ use windlass_core::outcome::{KeptBytes, Part};
 pub enum Reconciled {
     /// It did, with this result.
     Landed(Output),
+    /// It ran to its end and failed with this error. It is not repeated: it may have had an effect before.
+    Failed(ToolError),
     /// It certainly did not.
     DidNotHappen,
     /// It cannot be determined.

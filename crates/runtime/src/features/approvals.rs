@@ -31,7 +31,7 @@ pub struct ApprovalPreview {
 const DIFFERENCES_MAX: usize = 32;
 
 impl Runtime {
-    /// Everything that waits for a person, oldest batch first: approvals, questions, connections, changed tools and calls of
+    /// Everything that waits for a person, the nearest deadline first: approvals, questions, connections, changed tools and calls of
     /// which nobody knows whether they took effect.
     pub async fn waiting(&self) -> Result<Vec<(WaitingPlace, WaitingCall)>, SessionError> {
         waiting_with_tools(&*self.0.store, self.0.clock.now(), Some(&self.0.registry)).await

@@ -6,6 +6,7 @@
 mod desk;
 mod kept;
 mod manifest;
+mod reports;
 mod seat;
 mod talk;
 mod tool;
@@ -18,7 +19,6 @@ pub use talk::{
 
 use crate::api::answer::as_wall_time;
 use crate::api::error::{SessionError, chain};
-use crate::mailbox::ask::find_call;
 use crate::session::held::due_us;
 use crate::session::inner::{Inner, Runtime};
 use crate::session::wheel::WakeTime;
@@ -29,14 +29,11 @@ use crate::tools::toolbox::ToolboxLink;
 use desk::{Desk, LookTimes, OpenToolbox, ShownToolbox};
 use kept::{KeptToolbox, StoredToolbox};
 use schemars::JsonSchema;
-use seat::Seat;
 use serde::Serialize;
-use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tool::ToolboxTool;
-use windlass_core::handle::token_hash;
 use windlass_core::plan::Cap;
 use windlass_core::time::Timestamp;
 
@@ -227,12 +224,15 @@ impl Toolboxes {
         let asks = TakeRequest { max: asks.max.min(u32::try_from(max).unwrap_or(u32::MAX)), ..asks };
         let (worker, silence_us) = (Arc::from(asks.worker.as_str()), silence_us(rt));
         let alone_us = rt.limits.suspect_alone_ms.saturating_mul(1_000);
+        let workers_max = rt.limits.toolbox_workers_max;
         let due_us = self.due_us(asks.wait);
         loop {
             let arrived = desk.arrived(name)?;
             let arrived = arrived.notified();
+            gather(rt, &desk, name, asks.max).await?;
             let now_us = rt.clock.elapsed_us();
-            let look = desk.look(name, &asks, &worker, LookTimes { now_us, silence_us, alone_us })?;
+            let look =
+                desk.look(name, &asks, &worker, LookTimes { now_us, silence_us, alone_us, workers_max })?;
             if let Some(running_max) = look.slots {
                 rt.turns.set_group(rt, &manifest::group(name), Cap { running_max, rate: None });
             }
@@ -247,162 +247,9 @@ impl Toolboxes {
                 () = arrived => {}
                 () = rt.wheel.until(due_us) => {}
             }
-        }
-    }
-
-    /// Takes reports of a process about its attempts, and answers them: as soon as everything is recorded that needs no wait, and
-    /// then when there is news, at the latest after `wait`.
-    pub async fn report(
-        &self,
-        name: &str,
-        principal: &str,
-        worker: &str,
-        reports: Vec<AttemptReport>,
-        wait: Duration,
-    ) -> Result<Vec<AttemptNews>, ToolboxError> {
-        let rt = &self.0;
-        load(rt).await?;
-        let desk = desk(rt);
-        desk.admits(name, principal)?;
-        check_worker(worker)?;
-        let (worker, now_us): (Arc<str>, _) = (worker.into(), rt.clock.elapsed_us());
-        if desk.heard(name, &worker, now_us) {
-            // Its next request for work finds it there already, and would wake nobody.
-            rt.registry.box_is_back();
-        }
-        let mut heard = Vec::with_capacity(reports.len());
-        for report in reports {
-            let hash: Arc<str> = token_hash(rt.store.secret(), &report.token).into();
-            let seat = desk.find(name, &hash).filter(|seat| !seat.is_silent(now_us, silence_us(rt)));
-            let numbers = report.operations.iter().map(|(number, _)| *number);
-            let numbers: Vec<u64> = numbers.chain(report.open.iter().copied()).collect();
-            let (token, has_end) = (report.token.clone(), report.end.is_some());
-            if has_end && seat.is_some() {
-                desk.await_end(&hash);
+            if desk.has_left(name, &worker) {
+                return Ok(Vec::new());
             }
-            if let Some(seat) = &seat {
-                seat.report(&worker, report, now_us, rt.limits.operations_max);
-            }
-            heard.push(HeardReport { token, hash, seat, numbers, has_end });
-        }
-        let _ends = EndsAwaited { desk: &desk, heard: &heard };
-        self.until_recorded(&desk, &heard).await?;
-        self.until_news(&desk, &heard, self.due_us(wait)).await;
-        let mut news = Vec::with_capacity(heard.len());
-        for report in &heard {
-            news.push(self.news(report).await?);
-        }
-        Ok(news)
-    }
-
-    /// The arguments of an attempt, for the process that has it.
-    pub async fn arguments(
-        &self,
-        name: &str,
-        principal: &str,
-        token: &str,
-    ) -> Result<Arc<Value>, ToolboxError> {
-        Ok(self.current(name, principal, token).await?.args.clone())
-    }
-
-    /// The handle of an attempt's call, for the process that has it: it may [upload](Runtime::upload) artifacts for that.
-    pub async fn call_of(&self, name: &str, principal: &str, token: &str) -> Result<String, ToolboxError> {
-        Ok(self.current(name, principal, token).await?.cx.handle().to_string())
-    }
-
-    /// The attempt of this token, if it runs. Whoever asks is alive.
-    async fn current(&self, name: &str, principal: &str, token: &str) -> Result<Arc<Seat>, ToolboxError> {
-        let rt = &self.0;
-        load(rt).await?;
-        let desk = desk(rt);
-        desk.admits(name, principal)?;
-        let hash: Arc<str> = token_hash(rt.store.secret(), token).into();
-        let now_us = rt.clock.elapsed_us();
-        let seat = desk.find(name, &hash).filter(|seat| !seat.is_silent(now_us, silence_us(rt)));
-        if let Some(seat) = seat.filter(|seat| !seat.is_over()) {
-            seat.heard(now_us);
-            return Ok(seat);
-        }
-        match self.is_current(token, &hash).await? {
-            true => Err(ToolboxError::Unheard),
-            false => Err(ToolboxError::AttemptOver),
-        }
-    }
-
-    /// Waits until everything is durable that is so soon.
-    async fn until_recorded(&self, desk: &Desk, heard: &[HeardReport]) -> Result<(), ToolboxError> {
-        let rt = &self.0;
-        let due_us = self.due_us(Duration::from_millis(rt.limits.toolbox_wait_ms_max));
-        let mut look_us = rt.clock.elapsed_us().saturating_add(RECORD_LOOK_US);
-        loop {
-            let news = desk.news.notified();
-            let now_us = rt.clock.elapsed_us();
-            // An end that leads to another attempt or a wait is found in the record. That is read once in a while only: it costs
-            // more than most ends, which are told of.
-            let looks = now_us >= look_us;
-            if looks {
-                look_us = now_us.saturating_add(RECORD_LOOK_US);
-            }
-            let mut open = false;
-            for report in heard {
-                let Some(seat) = &report.seat else { continue };
-                open |= seat.owes(&report.numbers);
-                open |= report.has_end
-                    && !desk.has_ended(&report.hash)
-                    && (!seat.is_over() || !looks || self.is_current(&report.token, &report.hash).await?);
-            }
-            if !open || now_us >= due_us {
-                return Ok(());
-            }
-            tokio::select! {
-                () = news => {}
-                () = rt.wheel.until(due_us.min(look_us)) => {}
-            }
-        }
-    }
-
-    /// Waits until there is an answer, a stop or an end for one of them.
-    async fn until_news(&self, desk: &Desk, heard: &[HeardReport], due_us: u64) {
-        loop {
-            let news = desk.news.notified();
-            let is_news = |report: &HeardReport| match &report.seat {
-                Some(seat) => {
-                    seat.is_over() || seat.stop().is_some() || !seat.answers(&report.numbers).is_empty()
-                }
-                None => true,
-            };
-            if self.0.clock.elapsed_us() >= due_us || heard.iter().any(is_news) {
-                return;
-            }
-            tokio::select! {
-                () = news => {}
-                () = self.0.wheel.until(due_us) => {}
-            }
-        }
-    }
-
-    async fn news(&self, report: &HeardReport) -> Result<AttemptNews, ToolboxError> {
-        let token = report.token.clone();
-        if let Some(seat) = report.seat.as_ref().filter(|seat| !seat.is_over()) {
-            let (standing, answers) = (AttemptStanding::Running, seat.answers(&report.numbers));
-            let (stop, left) = (seat.stop(), Some(seat.cx.time_left()));
-            return Ok(AttemptNews { token, standing, stop, left, answers });
-        }
-        let has_ended = report.has_end && desk(&self.0).has_ended(&report.hash);
-        let standing = match !has_ended && self.is_current(&report.token, &report.hash).await? {
-            true => AttemptStanding::Unheard,
-            false => AttemptStanding::Over,
-        };
-        Ok(AttemptNews { token, standing, stop: None, left: None, answers: Vec::new() })
-    }
-
-    /// Whether the record says that this attempt runs.
-    async fn is_current(&self, token: &str, hash: &str) -> Result<bool, ToolboxError> {
-        let Some((call, _)) = token.split_once('.') else { return Ok(false) };
-        match find_call(&*self.0.store, call).await {
-            Ok((_, _, call)) => Ok(call.handover().is_some_and(|handover| &*handover.token == hash)),
-            Err(crate::mailbox::ask::AskError::Session(error)) => Err(error.into()),
-            Err(_) => Ok(false),
         }
     }
 
@@ -433,31 +280,23 @@ impl Toolboxes {
     }
 }
 
-/// How often the record is looked at for an end that is not the call's.
-const RECORD_LOOK_US: u64 = 20_000;
+/// How long attempts that are there wait for those that start together with them.
+const GATHER_US: u64 = 2_000;
 
-/// A report that was heard.
-struct HeardReport {
-    token: String,
-    hash: Arc<str>,
-    seat: Option<Arc<Seat>>,
-    /// The operations whose answers it wants.
-    numbers: Vec<u64>,
-    has_end: bool,
-}
-
-/// Forgets the ends that a report waits for.
-struct EndsAwaited<'a> {
-    desk: &'a Desk,
-    heard: &'a [HeardReport],
-}
-
-impl Drop for EndsAwaited<'_> {
-    fn drop(&mut self) {
-        self.heard
-            .iter()
-            .filter(|report| report.has_end)
-            .for_each(|report| self.desk.forget_end(&report.hash));
+/// Lets attempts that start together be taken together: one request for all of them costs a process much less than one for each.
+async fn gather(rt: &Inner, desk: &Desk, name: &str, max: u32) -> Result<(), ToolboxError> {
+    let due_us = rt.clock.elapsed_us().saturating_add(GATHER_US);
+    let arrived = desk.arrived(name)?;
+    loop {
+        let next = arrived.notified();
+        let (queued, coming) = desk.queued(name);
+        if queued == 0 || coming == 0 || queued >= u64::from(max) || rt.clock.elapsed_us() >= due_us {
+            return Ok(());
+        }
+        tokio::select! {
+            () = next => {}
+            () = rt.wheel.until(due_us) => {}
+        }
     }
 }
 
@@ -546,7 +385,7 @@ fn made(
 ) -> Result<MadeTools, ToolboxError> {
     let digest = kept::encoded(tools)?.1;
     debug_assert_eq!(digest.whole(), head.manifest);
-    let link = Arc::new(ToolboxLink::new(name, digest, rt.limits.toolbox_silence_ms));
+    let link = Arc::new(ToolboxLink::new(name, &head.principal, digest, rt.limits.toolbox_silence_ms));
     let allowed: Arc<[String]> = rt.toolbox_secrets.get(name).cloned().unwrap_or_default().into();
     let desk = desk(rt);
     let tool = |manifest: &ToolManifest| -> Result<Arc<dyn Tool>, ToolboxError> {
@@ -565,7 +404,7 @@ fn install(rt: &Arc<Inner>, name: &str, made: MadeTools, head: &KeptToolbox) -> 
     rt.turns.set_group(rt, &manifest::group(name), Cap::default());
     let names = put.now.iter().map(|tool| tool.spec.name.clone()).collect();
     let (created, changed) = (Timestamp(head.created_us), Timestamp(head.changed_us));
-    desk(rt).put(name, OpenToolbox::new(made.link, &head.principal, names, created, changed));
+    desk(rt).put(name, OpenToolbox::new(made.link, names, created, changed));
     Ok(())
 }
 

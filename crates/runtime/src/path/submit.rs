@@ -1,9 +1,11 @@
 //! How a batch comes in: what is recorded is answered, what is open is joined, what never ran is run.
 
+mod attended;
 mod find;
 mod observed;
 pub(crate) mod secrets;
 
+use attended::Attended;
 pub(crate) use find::find_or_make;
 use observed::observed;
 
@@ -23,7 +25,6 @@ use crate::session::owner::Session;
 use crate::session::standstill::stand_still;
 use crate::tools::place::BatchPlace;
 use crate::tools::request::{BatchRequest, RecordedRequest, ShapedBatch, check};
-use std::ops::Deref;
 use std::sync::Arc;
 use windlass_args::text::Text;
 use windlass_core::batch::{Compared, derived_key};
@@ -45,28 +46,6 @@ pub struct Submitted {
     provisional: Vec<Ordinal>,
     /// The answers of a batch whose record has expired.
     expired: Vec<CallAnswer>,
-}
-
-/// A batch that somebody may wait for, until this is dropped.
-struct Attended {
-    rt: Arc<Inner>,
-    batch: Used,
-}
-
-impl Deref for Attended {
-    type Target = OpenBatch;
-
-    fn deref(&self) -> &OpenBatch {
-        &self.batch
-    }
-}
-
-impl Drop for Attended {
-    fn drop(&mut self) {
-        if self.batch.leave_alone() {
-            self.rt.turns.answered(&self.rt, self.batch.head.no);
-        }
-    }
 }
 
 /// Where one submitted call is answered from.
@@ -93,8 +72,7 @@ impl Submitted {
         batch: &Used,
         answers: Vec<Answering>,
     ) -> Submitted {
-        batch.attend();
-        let place = Some((session.clone(), Attended { rt: rt.clone(), batch: batch.clone() }));
+        let place = Some((session.clone(), Attended::new(rt, batch)));
         let (provisional, expired) = (Vec::new(), Vec::new());
         Submitted { rt: rt.clone(), key: key.clone(), place, answers, provisional, expired }
     }
@@ -122,7 +100,11 @@ impl Submitted {
             return Ok(answer);
         }
         self.ended().await?;
-        self.receipt().await
+        // Only tasks that go on must be read from their journal.
+        match self.try_answer(batch) {
+            Some(answer) => Ok(answer),
+            None => self.receipt().await,
+        }
     }
 
     /// Waits until all calls have ended or continue as tasks, without consuming this: [`now`](Self::now) has the answers.

@@ -341,6 +341,7 @@ fn stopped(fact: &Stopped) -> String {
 fn reconciled(fact: &ReconciledAttempt) -> String {
     let said = match &fact.verdict {
         Verdict::Landed(success) => format!("it did, with {}", value(&success.value)),
+        Verdict::Failed(failure) => format!("it failed: {}", shorten(&failure.message)),
         Verdict::DidNotHappen => "it did not".to_string(),
         Verdict::Unknown => "it cannot tell".to_string(),
     };

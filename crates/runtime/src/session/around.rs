@@ -20,12 +20,12 @@ impl Session {
         false
     }
 
-    /// Whether a call, or one around it, is a task.
+    /// Whether a call, or one around it, is a task or has the deadlines of one.
     pub(crate) fn is_in_task(&self, call: Parent) -> bool {
         let mut around = Some(call);
         while let Some(Parent { call, .. }) = around {
             let Some(batch) = self.find_no(call.batch) else { return false };
-            if batch.is_task(call.ordinal) {
+            if batch.head.task_deadlines || batch.is_task(call.ordinal) {
                 return true;
             }
             around = batch.head.parent;

@@ -80,6 +80,8 @@ pub(crate) struct BatchHead {
     pub(crate) parent: Option<Parent>,
     pub(crate) wake: Wake,
     pub(crate) trace: BatchTrace,
+    /// Whether the deadlines of tasks hold for its calls from their start.
+    pub(crate) task_deadlines: bool,
     pub(crate) opened_at: Timestamp,
 }
 
@@ -342,9 +344,9 @@ impl OpenBatch {
             Stage::Parked(_) => DemandReach::Parked,
             Stage::Driven => DemandReach::Driven,
         };
-        // Waking it is enough; one that is driven judges itself before it acts.
-        if let CallDemand::Rejudge = heard.what {
-            return if reached == DemandReach::Parked { reached } else { DemandReach::Over };
+        // Waking it is enough: it is judged before anything else. One that is driven may be about to wait for an approval.
+        if let (CallDemand::Rejudge, DemandReach::Parked) = (&heard.what, reached) {
+            return reached;
         }
         match (&heard.what, &slot.signal) {
             (CallDemand::Cancel(_), Some(signal)) => signal.stop(Cause::Cancel),

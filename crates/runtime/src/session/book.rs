@@ -508,6 +508,7 @@ mod tests {
             parent: None,
             wake: windlass_core::call::Wake::OnEnd,
             trace: crate::api::traced::BatchTrace::default(),
+            task_deadlines: false,
             opened_at: NOW,
         };
         let batch = OpenBatch::new(head, 1, &Arc::new(Wheel::new(Arc::new(SystemClock::default()), 5_000)));

@@ -173,7 +173,7 @@ impl Cx {
                 self.batch.head.parent.is_some_and(|parent| hold.session.is_in_task(parent))
             })
         };
-        let is_task = self.batch.is_task(self.call.ordinal) || in_task();
+        let is_task = self.batch.head.task_deadlines || self.batch.is_task(self.call.ordinal) || in_task();
         if is_task { self.task_end } else { self.inline_end }
     }
 

@@ -224,6 +224,7 @@ impl DriveContext {
         // A new one is judged once it is prepared, if there is anything to judge it by.
         let is_new = matches!(call.state, State::Opened);
         let permit = if is_new { HeldPermit::default() } else { HeldPermit::unjudged() };
+        let has_task_deadlines = self.batch.head.task_deadlines;
         Box::new(Held {
             on: self.clone(),
             id,
@@ -238,7 +239,7 @@ impl DriveContext {
             model: None,
             answer: None,
             past,
-            around: DeadlineColumn::Inline,
+            around: if has_task_deadlines { DeadlineColumn::Task } else { DeadlineColumn::Inline },
             has_ended_tasks: false,
             acceptance: Acceptance::NotGiven,
             tool_search: ToolSearch::NotMissed,
@@ -417,7 +418,12 @@ impl Held {
                     }
                 }
                 // Where it stands it finds out at its next step.
-                batch::CallDemand::Look | batch::CallDemand::Rejudge => {}
+                batch::CallDemand::Look => {}
+                batch::CallDemand::Rejudge => {
+                    self.permit.rejudge();
+                    // There is nothing to record, so nobody waits for that.
+                    continue;
+                }
                 batch::CallDemand::Signal(signal) => {
                     let known = self.call.operations.as_deref();
                     let slot = known.map_or_else(

@@ -357,6 +357,7 @@ impl Session {
             parent: batch.opening.parent,
             wake: batch.opening.wake,
             trace: BatchTrace::recorded(&batch.opening),
+            task_deadlines: batch.opening.task_deadlines,
             opened_at: batch.opened_at,
         })
     }

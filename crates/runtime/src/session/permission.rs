@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::OnceCell;
 use windlass_args::canonical;
 use windlass_core::call::Permit;
@@ -51,14 +51,19 @@ pub(crate) struct PendingAsk {
     pub(crate) frame: Digest,
     pub(crate) policy: u64,
     pub(crate) judgement: Judgement,
-    /// The [stamp](Session::remembered_stamp) of the remembered answers, none of which is to this question.
-    pub(crate) remembered: u64,
 }
 
 impl HeldPermit {
     /// The call must be judged before it acts.
     pub(crate) fn unjudged() -> HeldPermit {
         HeldPermit { permit: Permit::Unjudged, ..HeldPermit::default() }
+    }
+
+    /// A finding that makes the call wait for a person is not to be relied on any more. Before it acts, any call is checked anyway.
+    pub(crate) fn rejudge(&mut self) {
+        if matches!(self.permit, Permit::Asks | Permit::Asked) {
+            *self = HeldPermit::unjudged();
+        }
     }
 
     /// The call was judged by the policy of this stamp.
@@ -141,8 +146,6 @@ pub(crate) struct SessionPermission {
     remembered: RememberedAnswers,
     /// Set once those that are stored are among them.
     has_read: OnceCell<()>,
-    /// How many answers were remembered here: whoever looked before the last of them looks again.
-    remembered_here: AtomicU64,
 }
 
 type RememberedAnswers = OrderedMutex<Vec<Remembered>, { LockRank::Remembered as u8 }>;
@@ -302,16 +305,9 @@ impl Session {
         known.has_read.get_or_try_init(read).await.copied()
     }
 
-    /// A number that changes when an answer is remembered here.
-    pub(crate) fn remembered_stamp(&self) -> u64 {
-        self.slots.of::<SessionPermission>().remembered_here.load(Ordering::Acquire)
-    }
-
     /// An answer is remembered from now on; the caller writes its row.
     pub(crate) fn remember(&self, remembered: Remembered) {
-        let known = self.slots.of::<SessionPermission>();
-        known.remembered.lock().push(remembered);
-        known.remembered_here.fetch_add(1, Ordering::Release);
+        self.slots.of::<SessionPermission>().remembered.lock().push(remembered);
     }
 
     /// An answer is not remembered any more; the caller removes its row.

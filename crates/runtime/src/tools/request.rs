@@ -66,6 +66,9 @@ pub struct BatchRequest {
     /// Whether nobody waits for its calls: their provisional answers are recorded with them, before any of
     /// them starts.
     pub unattended: bool,
+    /// Whether the deadlines of tasks hold for its calls from their start: its caller answers somebody else before they end, as a door
+    /// does. Recorded with the batch, but not part of its identity.
+    pub task_deadlines: bool,
 }
 
 /// One call of a batch.
@@ -220,7 +223,8 @@ pub(crate) fn check(mut request: BatchRequest, limits: &EnforcedLimits) -> Resul
     texts.finish(calls.iter_mut().flat_map(|asked| [&mut asked.opened.id, &mut asked.opened.args.text]));
     let inputs = request.inputs.map(|inputs| checked_inputs(inputs, limits)).transpose()?;
     let observers = observers_of(&request.calls);
-    let BatchRequest { key, turn, overlay, observer, siblings, wake, unattended, traceparent, .. } = request;
+    let BatchRequest { key, turn, overlay, observer, siblings, wake, unattended, .. } = request;
+    let BatchRequest { traceparent, task_deadlines, .. } = request;
     if siblings == Siblings::Quorum(0) {
         return shape(
             "a quorum needs at least 1 call; leave `siblings` out if none has to succeed".to_string(),
@@ -238,6 +242,7 @@ pub(crate) fn check(mut request: BatchRequest, limits: &EnforcedLimits) -> Resul
         siblings,
         wake,
         unattended,
+        task_deadlines,
         streamed: false,
         parent: None,
         trace: BatchTrace::inside(traceparent),
@@ -267,6 +272,7 @@ pub(crate) struct ShapedBatch {
     pub(crate) siblings: Siblings,
     pub(crate) wake: Wake,
     pub(crate) unattended: bool,
+    pub(crate) task_deadlines: bool,
     pub(crate) streamed: bool,
     /// The call that makes it, if it is nested.
     pub(crate) parent: Option<Parent>,

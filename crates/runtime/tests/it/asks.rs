@@ -42,6 +42,7 @@ async fn a_running_call_is_stopped_and_says_what_is_known_of_its_effect() {
     }
     for (says, expected) in [
         (Reconciled::Landed(Output::from(n(1))), "c cancelled{landed}, 1 attempts"),
+        (Reconciled::Failed(ToolError::new("no")), "c cancelled{unknown}, 1 attempts"),
         (Reconciled::DidNotHappen, "c cancelled{none}, 1 attempts"),
         (Reconciled::Unknown, "c cancelled{unknown}, 1 attempts"),
     ] {

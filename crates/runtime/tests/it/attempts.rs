@@ -58,6 +58,7 @@ async fn an_attempt_that_takes_too_long_is_stopped_and_its_class_decides() {
     let landed = || Reconciled::Landed(Output::from(n(7)));
     for (says, attempts, expected) in [
         (landed(), 2, "c succeeded, 1 attempts"),
+        (Reconciled::Failed(ToolError::new("no").safe_to_retry()), 2, "c failed/tool_failed, 1 attempts"),
         (Reconciled::DidNotHappen, 1, "c failed/did_not_happen, 1 attempts"),
         (Reconciled::DidNotHappen, 2, "c failed/did_not_happen, 2 attempts"),
         (Reconciled::Unknown, 2, "c unknown, 1 attempts"),
@@ -251,5 +252,30 @@ async fn a_runtime_that_is_dropped_leaves_no_task() {
     drop(Runtime::new(windlass::Config::new(windlass::store::memory::MemoryStore::new().unwrap())));
     while tokio::runtime::Handle::current().metrics().num_alive_tasks() > before {
         tokio::task::yield_now().await;
+    }
+}
+
+/// A caller that answers somebody else before its calls end, as a door does, has them run with the deadlines of tasks, whatever tool it is.
+#[tokio::test]
+async fn the_calls_of_a_batch_with_task_deadlines_may_take_as_long_as_tasks() {
+    for (task_deadlines, expected) in
+        [(false, "c failed/timeout, 1 attempts"), (true, "c succeeded, 1 attempts")]
+    {
+        let mut config = windlass::Config::new(windlass::store::memory::MemoryStore::new().unwrap());
+        (config.limits.attempt_ms, config.limits.retry_attempts) = (20, 1);
+        let runtime = Runtime::new(config);
+        let tool = tool_fn(spec("t", EffectClass::Read), |_, cx: &Cx| {
+            let cx = cx.clone();
+            async move {
+                // Longer than an attempt that somebody waits for.
+                match tokio::time::timeout(std::time::Duration::from_millis(200), cx.stopping()).await {
+                    Ok(()) => Err(ToolError::stopped()),
+                    Err(_) => Ok(n(1).into()),
+                }
+            }
+        });
+        runtime.register(tool).unwrap();
+        let request = windlass::BatchRequest { task_deadlines, ..batch("k", vec![call("c", "t", n(1))]) };
+        assert_eq!(end(&run(&runtime, "s", request).await), expected);
     }
 }

@@ -93,6 +93,7 @@ async fn accepting_a_tool_of_another_class_repeats_only_what_may_be_repeated() {
 async fn a_tool_that_became_once_is_asked_if_it_can_be() {
     for (said, expected) in [
         (Reconciled::Landed(json!("done").into()), "c succeeded, 1 attempts"),
+        (Reconciled::Failed(windlass::ToolError::new("broken")), "c failed/tool_failed, 1 attempts"),
         (Reconciled::DidNotHappen, "c succeeded, 2 attempts"),
         (Reconciled::Unknown, "c unknown, 1 attempts"),
     ] {
@@ -102,6 +103,7 @@ async fn a_tool_that_became_once_is_asked_if_it_can_be() {
         let answers = move |_, _: &windlass::Cx| {
             let said = match &*said {
                 Reconciled::Landed(_) => Reconciled::Landed(json!("done").into()),
+                Reconciled::Failed(error) => Reconciled::Failed(error.clone()),
                 Reconciled::DidNotHappen => Reconciled::DidNotHappen,
                 Reconciled::Unknown => Reconciled::Unknown,
             };

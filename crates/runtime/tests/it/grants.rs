@@ -344,6 +344,32 @@ async fn a_revoked_grant_starts_nothing_and_ends_what_waits() {
     assert_eq!(count.get(), 0);
 }
 
+/// A call that is asked about in the moment in which its grant is revoked does not wait for a person.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_revocation_reaches_calls_that_are_just_being_asked_about() {
+    for round in 0..50 {
+        let (runtime, count) = (memory(), Count::default());
+        let asks = ToolSpec { approval: ApprovalRule::Ask, ..free("pay", EffectClass::Once) };
+        runtime.register(echo(asks, &count)).unwrap();
+        let issued = issue(&runtime, "s", terms("pay")).await;
+        let calls = (0..8).map(|id| by(&issued.token, call(&format!("c{id}"), "pay", n(id)))).collect();
+        let submitting = tokio::spawn({
+            let runtime = runtime.clone();
+            async move { runtime.submit("s", batch("1", calls)).await.unwrap() }
+        });
+        assert!(runtime.grants().revoke(&issued.grant.id).await.unwrap());
+        let settled = submitting.await.unwrap().settled();
+        let answer = tokio::time::timeout(Duration::from_secs(60), settled).await;
+        let answer = answer.unwrap_or_else(|_| panic!("round {round}: a call still waits")).unwrap();
+        assert!(
+            answer.calls.iter().all(|call| call.state() == "denied"),
+            "round {round}: {}",
+            states(&answer)
+        );
+        assert_eq!(count.get(), 0);
+    }
+}
+
 #[tokio::test]
 async fn grants_are_outside_the_identity_of_a_call_and_their_tokens_are_recorded_nowhere() {
     let (runtime, folder) = sqlite();

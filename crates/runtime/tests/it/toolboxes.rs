@@ -1,7 +1,9 @@
 //! Toolboxes: attempts that processes run, through restarts, silence, stops and waits.
 
+mod attacks;
 mod covered;
 mod silence;
+mod slots;
 
 use crate::rig::{batch, call, memory, n, run, states, waits_for};
 use serde_json::{Value, json};
@@ -18,7 +20,7 @@ use windlass::toolboxes::{
     AttemptNews, AttemptReport, AttemptStanding, ManifestDeadlines, OperationAnswer, OperationRefusal,
     TakeRequest, TakenAttempt, ToolManifest, ToolboxEnd, ToolboxOperation,
 };
-use windlass::{BatchAnswer, CallRequest, Config, EffectClass, Output, Runtime, Submitted, ToolError};
+use windlass::{BatchAnswer, Config, EffectClass, Output, Runtime, Submitted, ToolError};
 use windlass_testkit::clock::ManualClock;
 
 const ANN: &str = "ann";
@@ -110,6 +112,36 @@ impl Process {
     }
 }
 
+/// A call of a tool of the toolbox `crm`, whose attempt a process has.
+struct Begun {
+    runtime: Runtime,
+    process: Process,
+    submitted: Submitted,
+    attempt: TakenAttempt,
+}
+
+impl Begun {
+    async fn new(tool: ToolManifest) -> Begun {
+        Begun::on(memory(), tool).await
+    }
+
+    async fn on(runtime: Runtime, tool: ToolManifest) -> Begun {
+        let name = tool.name.clone();
+        let process = Process::new(&runtime, vec![tool]).await;
+        assert!(process.ask(1, Duration::ZERO).await.unwrap().is_empty());
+        let submitted = submit(&runtime, &name).await;
+        let attempt = process.take().await;
+        Begun { runtime, process, submitted, attempt }
+    }
+
+    /// The attempt returns this value. Returns the end of the call.
+    async fn ends(self, value: Value) -> String {
+        assert_eq!(self.process.returns(&self.attempt, value).await.standing, AttemptStanding::Over);
+        let answer = settled(self.submitted).await;
+        format!("{}: {}", states(&answer), answer.calls[0].model_text())
+    }
+}
+
 fn of(attempt: &TakenAttempt) -> AttemptReport {
     AttemptReport { token: attempt.token.clone(), ..AttemptReport::default() }
 }
@@ -178,11 +210,7 @@ impl Owner {
 
 #[tokio::test]
 async fn a_call_runs_in_a_process_of_the_toolbox() {
-    let runtime = memory();
-    let process = Process::new(&runtime, vec![tool("greet", EffectClass::Once)]).await;
-    assert!(process.ask(1, Duration::ZERO).await.unwrap().is_empty());
-    let submitted = submit(&runtime, "greet").await;
-    let attempt = process.take().await;
+    let Begun { runtime, process, submitted, attempt } = Begun::new(tool("greet", EffectClass::Once)).await;
     assert_eq!((attempt.tool.as_str(), &*attempt.args, attempt.number.0), ("greet", &n(1), 1));
     assert!(!attempt.idempotency_key.is_empty());
     let news = process.returns(&attempt, json!("hello")).await;
@@ -273,11 +301,7 @@ async fn an_attempt_goes_on_when_its_session_has_another_owner() {
 
 #[tokio::test]
 async fn a_cancel_reaches_the_process_with_its_next_report() {
-    let runtime = memory();
-    let process = Process::new(&runtime, vec![tool("greet", EffectClass::Keyed)]).await;
-    process.ask(1, Duration::ZERO).await.unwrap();
-    let submitted = submit(&runtime, "greet").await;
-    let attempt = process.take().await;
+    let Begun { runtime, process, submitted, attempt } = Begun::new(tool("greet", EffectClass::Keyed)).await;
     let waiting = process.report(of(&attempt), Duration::from_secs(5));
     let cancel = async {
         let call = crate::rig::until_runs(&runtime).await;
@@ -313,11 +337,7 @@ async fn a_deadline_reaches_the_process_with_its_next_report() {
 
 #[tokio::test]
 async fn a_large_result_is_an_artifact_that_the_process_uploads() {
-    let runtime = memory();
-    let process = Process::new(&runtime, vec![tool("dump", EffectClass::Keyed)]).await;
-    process.ask(1, Duration::ZERO).await.unwrap();
-    let submitted = submit(&runtime, "dump").await;
-    let attempt = process.take().await;
+    let Begun { runtime, process, submitted, attempt } = Begun::new(tool("dump", EffectClass::Keyed)).await;
     let toolboxes = runtime.toolboxes();
     // Only with the token of the attempt, and only at its toolbox.
     assert_eq!(*toolboxes.arguments("crm", ANN, &attempt.token).await.unwrap(), n(1));
@@ -341,12 +361,8 @@ async fn a_large_result_is_an_artifact_that_the_process_uploads() {
 
 #[tokio::test]
 async fn a_result_names_no_artifact_of_another_session() {
-    let runtime = memory();
-    let process = Process::new(&runtime, vec![tool("dump", EffectClass::Keyed)]).await;
-    process.ask(1, Duration::ZERO).await.unwrap();
+    let Begun { runtime, process, submitted, attempt } = Begun::new(tool("dump", EffectClass::Keyed)).await;
     let foreign = runtime.upload(UploadFor::Session("theirs"), b"secret plans", "text/plain").await.unwrap();
-    let submitted = submit(&runtime, "dump").await;
-    let attempt = process.take().await;
     let end = ToolboxEnd::Value(Box::new(Output { kept: Some(foreign.kept), ..Output::default() }));
     process.end(&attempt, end).await;
     let answer = settled(submitted).await;
@@ -367,10 +383,8 @@ async fn steps_are_recorded_and_not_run_again() {
     assert_eq!(process.does(&attempt, 1, step("a", false)).await, Some(OperationAnswer::Run));
     // The same report again has the same answer.
     assert_eq!(process.does(&attempt, 1, step("a", false)).await, Some(OperationAnswer::Run));
-    assert_eq!(
-        process.does(&attempt, 2, step_end("a", json!(7))).await,
-        Some(OperationAnswer::Value(json!(7)))
-    );
+    let recorded = Some(OperationAnswer::Value(Value::Null));
+    assert_eq!(process.does(&attempt, 2, step_end("a", json!(7))).await, recorded);
     assert_eq!(process.does(&attempt, 3, step("b", true)).await, Some(OperationAnswer::Run));
     // The owner dies while `b`, which must not be repeated, runs in the process: its end counts.
     let manifest = process.manifest.clone();
@@ -378,8 +392,7 @@ async fn steps_are_recorded_and_not_run_again() {
     let owner = world.next(owner).await;
     let next = owner.runtime.clone();
     let process = Process { runtime: next.clone(), manifest };
-    let ended = process.does(&attempt, 4, step_end("b", json!(8))).await;
-    assert_eq!(ended, Some(OperationAnswer::Value(json!(8))));
+    assert_eq!(process.does(&attempt, 4, step_end("b", json!(8))).await, recorded);
     // What was recorded under the owner before is returned.
     assert_eq!(process.does(&attempt, 5, step("a", false)).await, Some(OperationAnswer::Value(json!(7))));
     let rejoined = next.submit("s", batch("k", vec![call("c", "import", n(1))])).await.unwrap();
@@ -421,11 +434,14 @@ async fn a_stepped_call_that_only_waits_leaves_its_process() {
 
 #[tokio::test]
 async fn keys_waits_nested_calls_and_secrets() {
-    let allowed = BTreeMap::from([("crm".to_string(), vec!["github".to_string()])]);
+    let allowed = BTreeMap::from([("crm".to_string(), vec!["github".to_string(), "unnamed".to_string()])]);
     let secret_key = SecretKeySource::Key(SecretKey::random().unwrap());
     let config = Config::new(MemoryStore::new().unwrap());
     let runtime = Runtime::new(Config { toolbox_secrets: allowed, secret_key, ..config });
-    runtime.folder_secrets().set("github", "ghp-12345678").await.unwrap();
+    for name in ["github", "other", "unnamed"] {
+        let value = if name == "github" { "ghp-12345678" } else { "correct horse" };
+        runtime.folder_secrets().set(name, value).await.unwrap();
+    }
     let secrets = vec!["github".to_string(), "other".to_string()];
     let tools = vec![
         ToolManifest { secrets, claims: Some(Vec::new()), ..tool("sync", EffectClass::Keyed) },
@@ -442,8 +458,9 @@ async fn keys_waits_nested_calls_and_secrets() {
     let secret = |name: &str| ToolboxOperation::Secret { name: name.into() };
     let read = process.does(&attempt, 1, secret("github")).await;
     assert_eq!(read, Some(OperationAnswer::Value(json!("ghp-12345678"))));
-    for name in ["other", "unnamed"] {
-        let refused = process.does(&attempt, 2 + name.len() as u64, secret(name)).await;
+    // One that the operator does not allow, one that the manifest does not name, and one that nobody knows.
+    for (number, name) in [(2, "other"), (3, "unnamed"), (4, "nowhere")] {
+        let refused = process.does(&attempt, number, secret(name)).await;
         let Some(OperationAnswer::Refused { code: OperationRefusal::Secret, .. }) = refused else {
             panic!("{refused:?}");
         };
@@ -469,11 +486,7 @@ async fn keys_waits_nested_calls_and_secrets() {
 
 #[tokio::test]
 async fn an_answer_from_outside_can_be_the_result() {
-    let runtime = memory();
-    let process = Process::new(&runtime, vec![tool("sign", EffectClass::Keyed)]).await;
-    process.ask(1, Duration::ZERO).await.unwrap();
-    let submitted = submit(&runtime, "sign").await;
-    let attempt = process.take().await;
+    let Begun { runtime, process, submitted, attempt } = Begun::new(tool("sign", EffectClass::Keyed)).await;
     let key = process.does(&attempt, 1, ToolboxOperation::Completion { name: "ann".into() }).await;
     let Some(OperationAnswer::Value(Value::String(key))) = key else { panic!("{key:?}") };
     let end = ToolboxEnd::Pending { name: "ann".into(), deadline: None };
@@ -484,41 +497,12 @@ async fn an_answer_from_outside_can_be_the_result() {
 
 #[tokio::test]
 async fn a_failure_says_whether_it_may_be_retried() {
-    let runtime = memory();
-    let process = Process::new(&runtime, vec![tool("send", EffectClass::Once)]).await;
-    process.ask(1, Duration::ZERO).await.unwrap();
-    let submitted = submit(&runtime, "send").await;
-    let attempt = process.take().await;
+    let Begun { process, submitted, attempt, .. } = Begun::new(tool("send", EffectClass::Once)).await;
     let error = ToolError { tool_code: Some("no_stamp".into()), ..ToolError::new("There is no stamp.") };
     process.end(&attempt, ToolboxEnd::Failed(Box::new(error))).await;
     let answer = settled(submitted).await;
     assert_eq!((states(&answer), answer.calls[0].call().attempts), ("c failed/tool_failed".into(), 1));
     assert!(answer.calls[0].model_text().contains("There is no stamp."));
-}
-
-#[tokio::test]
-async fn slots_bound_what_runs_and_the_others_wait_for_room() {
-    let runtime = memory();
-    let claims = Some(Vec::new());
-    let process =
-        Process::new(&runtime, vec![ToolManifest { claims, ..tool("greet", EffectClass::Once) }]).await;
-    process.ask(2, Duration::ZERO).await.unwrap();
-    let calls: Vec<CallRequest> = ["a", "b", "c"].iter().map(|id| call(id, "greet", n(1))).collect();
-    let submitted = runtime.submit("s", batch("k", calls)).await.unwrap();
-    waits_for(&runtime, "limit").await;
-    let mut taken = Vec::new();
-    while taken.len() < 2 {
-        let max = 2 - taken.len() as u32;
-        taken.extend(process.ask(max, Duration::from_secs(5)).await.unwrap());
-    }
-    let shown = runtime.toolboxes().list().await.unwrap().remove(0);
-    assert_eq!((shown.running, shown.waiting, shown.workers[0].slots), (2, 0, 2));
-    for attempt in &taken {
-        process.returns(attempt, json!(1)).await;
-    }
-    let last = process.take().await;
-    process.returns(&last, json!(1)).await;
-    assert_eq!(states(&settled(submitted).await), "a succeeded, b succeeded, c succeeded");
 }
 
 #[tokio::test]

@@ -95,9 +95,19 @@ fn headers(headers: &HeaderMap, caller: &Caller) -> Headers {
         name: text("mcp-name"),
         session_id: text("mcp-session-id"),
         key: text("idempotency-key"),
+        params: params(headers),
         // The bridge speaks for a client on a pipe, which has no headers.
         are_required: caller.token.is_some(),
     }
+}
+
+/// The headers that repeat arguments. A value that is no text agrees with no argument.
+fn params(headers: &HeaderMap) -> Vec<(String, String)> {
+    let named = |(name, value): (&hyper::header::HeaderName, &hyper::header::HeaderValue)| {
+        let name = name.as_str().strip_prefix("mcp-param-")?.to_string();
+        Some((name, value.to_str().unwrap_or("=?base64?!?=").to_string()))
+    };
+    headers.iter().filter_map(named).collect()
 }
 
 /// The caller, without its session. Whoever is on the folder's own socket has all scopes, and must ask for that of approving:

@@ -4,13 +4,14 @@ use super::artifacts::UploadTarget;
 use super::{HandlerResult, json};
 use crate::access::{Caller, TokenScope};
 use crate::api::Api;
-use crate::extract::{Body, PathParams, QueryParams, Raw};
+use crate::extract::{Body, LargeBody, PathParams, QueryParams, Raw};
 use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::view;
 use crate::wire::shown::PageView;
 use crate::wire::toolboxes::{
-    AttemptNewsView, AttemptView, NewsView, ReportBody, ReportsBody, TakeBody, TakenView, ToolboxBody,
+    AttemptNewsView, AttemptView, LoneOperationBody, NewsView, ReportBody, ReportsBody, TakeBody, TakenView,
+    ToolboxBody,
 };
 use crate::wire::{Deleted, Paging};
 use axum::extract::State;
@@ -122,6 +123,21 @@ pub async fn arguments(
     let toolboxes = api.runtime().toolboxes();
     let principal = principal(&toolboxes, &caller, &name).await?;
     json(&*toolboxes.arguments(&name, &principal, &attempt).await?)
+}
+
+/// One operation of an attempt that is too large for a request with others, such as a step with a large value.
+pub async fn operate(
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams((name, attempt)): PathParams<(String, String)>,
+    LargeBody(body): LargeBody<LoneOperationBody>,
+) -> HandlerResult {
+    let toolboxes = api.runtime().toolboxes();
+    let principal = principal(&toolboxes, &caller, &name).await?;
+    let (worker, report) = body.read(attempt);
+    let news = toolboxes.report(&name, &principal, &worker, vec![report], Duration::ZERO).await?;
+    let news = news.into_iter().map(AttemptNewsView::of).next();
+    json(&news.ok_or_else(|| Problem::from(ToolboxError::AttemptOver))?)
 }
 
 /// Stores the body as an artifact, for the end of an attempt.

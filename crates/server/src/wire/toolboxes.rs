@@ -206,6 +206,28 @@ pub struct OperationBody {
     pub what: OperationKind,
 }
 
+/// One operation in a request of its own.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "AttemptOperationRequest")]
+pub struct LoneOperationBody {
+    /// The name of the process, as it takes work.
+    pub worker: String,
+    /// The number of the operation.
+    pub n: u64,
+    /// The operation.
+    #[serde(rename = "do")]
+    pub what: OperationKind,
+}
+
+impl LoneOperationBody {
+    /// The process, and its report.
+    pub fn read(self, attempt: String) -> (String, AttemptReport) {
+        let operations = vec![(self.n, self.what.read())];
+        (self.worker, AttemptReport { token: attempt, operations, ..AttemptReport::default() })
+    }
+}
+
 /// The kinds of operations.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]

@@ -33,6 +33,7 @@ mod socket;
 mod surface;
 mod tasks;
 mod tcp;
+mod toolboxes;
 mod traces;
 mod triggers;
 mod turns;

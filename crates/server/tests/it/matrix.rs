@@ -179,6 +179,7 @@ pub fn body(method: &str, path: &str) -> Value {
     }
     match path.rsplit('/').next().expect("a part") {
         "take" if path.contains("/toolboxes/") => json!({"worker": "w", "manifest": "0", "max": 1}),
+        "operations" => json!({"worker": "w", "n": 1, "do": {"type": "secret", "name": "github"}}),
         "reports" => json!({"worker": "w", "reports": []}),
         "batches" | "calls" => json!({"calls": [{"id": "m", "tool": "say"}]}),
         "signal" => json!({"name": "go", "payload": 1}),

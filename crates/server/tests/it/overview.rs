@@ -61,6 +61,11 @@ async fn changes_are_told_to_whom_they_concern_also_of_calls_that_are_not_record
     assert!(!his.until("of-bob").await.contains("of-alice"), "{}", his.read);
     all.until("of-bob").await;
     assert!(!hers.read.contains("of-bob"), "{}", hers.read);
+    // Each event tells the time of the server, and the first which page it has.
+    for word in ["\"now\":\"20", "\"build\":\""] {
+        assert!(hers.read.contains(word), "{}", hers.read);
+    }
+    assert_eq!(hers.read.matches("\"now\":").count(), hers.read.matches("event: ").count());
     served.go.add_permits(1);
 }
 

@@ -136,8 +136,9 @@ impl Drop for SqliteWriter {
     }
 }
 
-/// The writer's page cache, so that old look-ups are found without reading: 32 MiB, in SQLite's negated KiB.
-const CACHE_KIB_NEGATED: i64 = -(32 << 10);
+/// The writer's page cache, so that old look-ups are found without reading: 8 MiB, in SQLite's negated KiB. Not more: after every
+/// commit in which pages changed places SQLite walks half of the table that finds them.
+const CACHE_KIB_NEGATED: i64 = -(8 << 10);
 
 /// A connection for the writer.
 pub(super) fn connect(path: &Path, durability: Durability) -> Result<Connection, rusqlite::Error> {

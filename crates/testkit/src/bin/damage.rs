@@ -9,6 +9,7 @@ use std::time::Instant;
 use windlass_testkit::arguments;
 use windlass_testkit::chance::Chance;
 use windlass_testkit::damage::{Met, PLACES, Specimen};
+use windlass_testkit::progress::ProofProgress;
 use windlass_testkit::results::ProofRecord;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
@@ -20,7 +21,9 @@ async fn main() -> anyhow::Result<()> {
     let (began, mut chance) = (Instant::now(), Chance::new(seed));
     let mut met: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
     let (mut one_session, mut wrong) = (0, 0);
+    let progress = ProofProgress::new("flips", Some(count));
     for flip in 0..count {
+        let before = wrong;
         let place = PLACES[flip as usize % PLACES.len()];
         let counts = met.entry(place).or_default();
         match specimen.damage(place, &mut chance).await {
@@ -35,6 +38,7 @@ async fn main() -> anyhow::Result<()> {
                 println!("flip {flip} of seed {seed}: {broken:#}");
             }
         }
+        progress.advance(1, wrong - before);
     }
     println!("{count} flips, {wrong} wrong; refused, noticed, harmless: {met:#?}");
     let more = json!({"refused_noticed_harmless": met, "stopped_one_session_only": one_session});

@@ -7,6 +7,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
+use windlass_testkit::progress::ProofProgress;
 use windlass_testkit::results::ProofRecord;
 use windlass_testkit::shim::{KINDS, Shim};
 use windlass_testkit::{arguments, sibling};
@@ -24,6 +25,7 @@ async fn main() -> anyhow::Result<()> {
     let began = Instant::now();
     let mut hits: BTreeMap<String, u64> = BTreeMap::new();
     let (mut points, mut stopped, mut acknowledged, mut wrong) = (0, 0, 0, 0);
+    let progress = ProofProgress::new("points", (points_max < u64::MAX).then_some(points_max));
     'all: loop {
         let mut quiet = 0;
         for nth in only.unwrap_or(1).. {
@@ -35,6 +37,7 @@ async fn main() -> anyhow::Result<()> {
                             continue;
                         };
                         points += 1;
+                        progress.advance(1, 0);
                         let operation = hit.split(' ').nth(1).unwrap_or_default();
                         *hits.entry(format!("{operation} {kind}")).or_default() += 1;
                         stopped += u64::from(!broken.unharmed);
@@ -42,6 +45,7 @@ async fn main() -> anyhow::Result<()> {
                     }
                     Err(broken) => {
                         wrong += 1;
+                        progress.advance(0, 1);
                         println!("operation {nth}, {kind}: {broken:#}");
                     }
                 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 use windlass_testkit::chance::Chance;
 use windlass_testkit::powercut::PowerCutRig;
+use windlass_testkit::progress::ProofProgress;
 use windlass_testkit::results::ProofRecord;
 use windlass_testkit::{arguments, sibling};
 
@@ -25,7 +26,9 @@ async fn main() -> anyhow::Result<()> {
     }
     println!("relaxed: {lost} of {told} acknowledged calls lost in {relaxed} cuts");
     let (mut acknowledged, mut open, mut unknown, mut wrong) = (0, 0, 0, 0);
+    let progress = ProofProgress::new("cuts", Some(count));
     for number in 0..count {
+        let before = wrong;
         match rig.cut(&worker, "endless", &mut chance).await {
             Ok(cut) => {
                 acknowledged += cut.acknowledged;
@@ -37,6 +40,7 @@ async fn main() -> anyhow::Result<()> {
                 println!("cut {number} of seed {seed}: {broken:#}");
             }
         }
+        progress.advance(1, wrong - before);
     }
     println!(
         "full: {acknowledged} acknowledged, {open} open, {unknown} unknown, {wrong} of {count} cuts wrong"

@@ -255,6 +255,15 @@ impl RememberedTruth {
     }
 }
 
+/// Rules that were replaced: a tool runs on a thread of its own, maybe a moment after its start was decided.
+#[derive(Debug)]
+pub struct FormerRules {
+    /// The rules.
+    pub rules: RulesTruth,
+    /// The calls that were open when the new rules were acknowledged, and waited for nobody.
+    pub calls: BTreeSet<String>,
+}
+
 /// The truth about a world.
 #[derive(Debug, Default)]
 pub struct Truth {
@@ -262,6 +271,8 @@ pub struct Truth {
     pub now: i64,
     /// The rules in force; two while they are replaced.
     pub rules: Vec<RulesTruth>,
+    /// The rules before the last change, while a call that was started by them may not have run yet.
+    pub former: Option<FormerRules>,
     /// The tools, by name.
     pub tools: BTreeMap<String, ToolTruth>,
     /// The content of tools that approvals cover.
@@ -436,13 +447,17 @@ impl Truth {
             broken.push(format!("it ran with other arguments than {}", json!(call.args)));
         }
         let changed = bound.map(|bound| self.bound.insert(tool.name.clone(), bound));
+        let is_first_seen = !self.calls.contains_key(handle);
+        let former = self.former.as_ref().filter(|former| is_first_seen || former.calls.contains(handle));
+        let all_rules: Vec<&RulesTruth> =
+            self.rules.iter().chain(former.map(|former| &former.rules)).collect();
         let reasons: Vec<_> =
-            self.rules.iter().map(|rules| self.permission(rules, tool, &call, args)).collect();
+            all_rules.iter().map(|rules| self.permission(rules, tool, &call, args)).collect();
         match reasons.iter().find_map(|reason| reason.ok()) {
             Some(reason) => *self.permitted.entry(reason).or_default() += 1,
             None => {
                 let opinions: Vec<_> =
-                    self.rules.iter().map(|rules| self.opinion(rules, tool, &call, args)).collect();
+                    all_rules.iter().map(|rules| self.opinion(rules, tool, &call, args)).collect();
                 let known = self.sessions.get(session);
                 broken.push(format!("it must not run: {reasons:?} by {opinions:?} in {known:?}"));
             }

@@ -13,7 +13,7 @@ use super::chances::{
 };
 use super::grants::GrantTruth;
 use super::tools::{HostileTool, SharedTruth};
-use super::truth::{ApprovalTruth, CallTruth, RulesTruth, SessionTruth, ToolTruth};
+use super::truth::{ApprovalTruth, CallTruth, FormerRules, RulesTruth, SessionTruth, ToolTruth};
 use super::{HostileCounts, WorldOutcome};
 use crate::chance::Chance;
 use crate::clock::ManualClock;
@@ -223,6 +223,7 @@ impl HostileWorld {
 
     fn begin_event(&mut self) {
         self.exposed = self.exposures();
+        self.truth.now().former = None;
     }
 
     fn exposures(&self) -> Vec<Exposure> {
@@ -385,14 +386,25 @@ impl HostileWorld {
 
     async fn set_rules(&mut self, rules: Vec<Value>) -> Result<()> {
         let next = self.rules(&rules);
+        let is_news = self.set != rules;
         self.set.clone_from(&rules);
         let by = "root".to_owned();
-        // Until it is acknowledged both may count.
-        self.truth.now().rules.push(next);
+        {
+            let mut truth = self.truth.now();
+            // Until it is acknowledged both may count.
+            truth.rules.push(next);
+            // By new rules all that waits is judged again. What runs because of that may be news for those that were judged before it.
+            if is_news {
+                truth.calls.values_mut().for_each(|call| call.outdated = false);
+            }
+        }
         self.runtime.set_policy(NewPolicy { rules, by, version: None }).await?;
+        let open = self.runtime.open().await?.into_iter();
+        let calls = open.filter(|open| open.state != "awaiting_approval").map(|open| open.call).collect();
         let mut truth = self.truth.now();
-        truth.rules.remove(0);
-        truth.calls.values_mut().for_each(|call| call.outdated = false);
+        let rules = truth.rules.remove(0);
+        truth.former = Some(FormerRules { rules, calls });
+        drop(truth);
         self.counts.policies += 1;
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 use crate::chance::Chance;
 use crate::powercut;
+use crate::progress::ProofProgress;
 use crate::results::ProofRecord;
 use crate::scenario::{self, BatchReplyKind, ClientReplies, RunCounts};
 use crate::shim::parse;
@@ -84,13 +85,16 @@ impl BackupReport {
 pub async fn run(programs: &BackupPrograms, trials: &BackupTrials) -> Result<BackupReport> {
     let (began, mut chance) = (Instant::now(), Chance::new(trials.seed));
     let (mut report, mut lasts, mut done) = (BackupReport::default(), FIRST_GUESS, 0);
+    let progress = ProofProgress::new("backups", Some(trials.count));
     while done < trials.count {
         let folder = TempDir::new()?;
         let mut owner = WorkingOwner::start(&programs.owner, folder.path())?;
         for _ in 0..BACKUPS_PER_OWNER.min(trials.count - done) {
             done += 1;
             let trial = BackupTrial { programs, owner: &owner, target: folder.path().join("copy") };
-            if let Err(broken) = trial.run(&mut chance, &mut lasts, &mut report).await {
+            let ran = trial.run(&mut chance, &mut lasts, &mut report).await;
+            progress.advance(1, usize::from(ran.is_err()));
+            if let Err(broken) = ran {
                 report.violations.push(format!("backup {done}: {broken:#}"));
             }
             std::fs::remove_dir_all(&trial.target).ok();

@@ -203,6 +203,7 @@ impl CallHistory {
             Fact::Stopped(_) => past.stopped_in_time += 1,
             Fact::Reconciled(reconciled) => past.reconciled.push(match reconciled.verdict {
                 Verdict::Landed(_) => "landed",
+                Verdict::Failed(_) => "failed",
                 Verdict::DidNotHappen => "did not happen",
                 Verdict::Unknown => "unknown",
             }),

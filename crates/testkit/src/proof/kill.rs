@@ -13,6 +13,7 @@ use super::plan::RACE;
 use super::tools::{ANSWER, QUESTION};
 use super::trial::{Planned, Programs, Trial, WorkerExit};
 use crate::chance::Chance;
+use crate::progress::ProofProgress;
 use crate::results::ProofRecord;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -355,6 +356,7 @@ pub fn run(programs: &Programs, options: &KillOptions) -> Result<KillReport> {
         began: Instant::now(),
         trials: AtomicU64::new(0),
         kills: AtomicU64::new(0),
+        progress: ProofProgress::new("kills", Some(options.kills)),
         report: Mutex::new(KillReport { plans: options.plans, ..KillReport::default() }),
     };
     std::thread::scope(|scope| {
@@ -374,6 +376,7 @@ struct KillRig<'a> {
     began: Instant,
     trials: AtomicU64,
     kills: AtomicU64,
+    progress: ProofProgress,
     report: Mutex<KillReport>,
 }
 
@@ -410,6 +413,7 @@ impl KillRig<'_> {
             Err(error) => broken.push(format!("R1: the folder cannot be read: {error:#}")),
         }
         if !broken.is_empty() {
+            self.progress.advance(0, broken.len());
             let kept = trial.keep();
             let place = format!("seed {} trial {number} in {}", self.options.seed, kept.display());
             report.violations.extend(broken.into_iter().map(|broken| format!("{broken} ({place})")));
@@ -434,6 +438,7 @@ impl KillRig<'_> {
                 break;
             }
             self.kills.fetch_add(1, Ordering::Relaxed);
+            self.progress.advance(1, 0);
             let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
             report.kills += 1;
             match (told.reached("opened"), told.reached("resumed")) {

@@ -6,6 +6,7 @@ use super::programs::{Build, cargo};
 use super::table::TableEvent;
 use super::trial::{Planned, Programs};
 use super::{points, poison, rows};
+use crate::progress::ProofProgress;
 use crate::results::ProofRecord;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
@@ -221,6 +222,7 @@ pub fn run(build: &Build, only: Option<&str>, lanes: u64) -> Result<MutantReport
         bail!("there is no such rule; there are: {}", MUTANTS.map(|mutant| mutant.rule).join(", "));
     }
     let programs = build.clone().with_points().programs()?;
+    let progress = ProofProgress::new("mutants", Some(chosen.len() as u64));
     for mutant in chosen {
         let said = match mutant.proof {
             Proof::StoreSuite => store_suite(&build.target, mutant.rule),
@@ -235,6 +237,7 @@ pub fn run(build: &Build, only: Option<&str>, lanes: u64) -> Result<MutantReport
             }
             None => report.survived.push(format!("{} was not noticed: {said}", mutant.rule)),
         }
+        progress.advance(1, 0);
     }
     report.took = began.elapsed();
     Ok(report)

@@ -6,6 +6,7 @@ use super::check::{Histories, violations};
 use super::history::CallHistory;
 use super::ledger::Ledger;
 use super::trial::{Planned, Programs, Trial, WorkerExit};
+use crate::progress::ProofProgress;
 use crate::results::ProofRecord;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
@@ -137,8 +138,17 @@ pub fn run(programs: &Programs, options: &PointOptions) -> Result<PointReport> {
     disturbances.retain(|disturbance| wanted(&disturbance.name, disturbance.action));
     let next = AtomicU64::new(0);
     let shared = Mutex::new(report);
+    let progress = ProofProgress::new("points", Some(disturbances.len() as u64));
     std::thread::scope(|scope| {
-        let lane = || lane(programs, options, &disturbances, &next, &calm, &shared);
+        let lane = || {
+            lane(
+                programs,
+                options,
+                &Disturbances { all: &disturbances, next: &next, progress: &progress },
+                &calm,
+                &shared,
+            )
+        };
         let lanes: Vec<_> = (0..options.lanes.max(1)).map(|_| scope.spawn(lane)).collect();
         lanes
             .into_iter()
@@ -215,11 +225,17 @@ fn ends(histories: &Histories) -> Calm {
 
 type Calm = BTreeMap<String, Value>;
 
+/// The disturbances of a run, which its lanes take in turn.
+struct Disturbances<'a> {
+    all: &'a [Disturbance],
+    next: &'a AtomicU64,
+    progress: &'a ProofProgress,
+}
+
 fn lane(
     programs: &Programs,
     options: &PointOptions,
-    disturbances: &[Disturbance],
-    next: &AtomicU64,
+    disturbances: &Disturbances<'_>,
     calm: &Calm,
     report: &Mutex<PointReport>,
 ) -> Result<()> {
@@ -228,8 +244,8 @@ fn lane(
     // Whoever looks for one thing knows what broke it.
     let keep = options.only.is_none();
     loop {
-        let number = next.fetch_add(1, Ordering::Relaxed);
-        let Some(disturbance) = disturbances.get(number as usize) else { return Ok(()) };
+        let number = disturbances.next.fetch_add(1, Ordering::Relaxed);
+        let Some(disturbance) = disturbances.all.get(number as usize) else { return Ok(()) };
         if report.lock().unwrap_or_else(PoisonError::into_inner).is_enough(options) {
             return Ok(());
         }
@@ -254,6 +270,7 @@ fn lane(
             }
             Err(error) => broken.push(format!("R1: the folder cannot be read: {error:#}")),
         }
+        disturbances.progress.advance(1, broken.len());
         report.runs += 1;
         if hit {
             *report.hits.entry((disturbance.name.clone(), disturbance.action)).or_default() += 1;

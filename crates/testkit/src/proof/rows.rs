@@ -8,6 +8,7 @@ use super::ledger::Ledger;
 use super::points::visits;
 use super::table::{ProofRow, TableEvent, rows};
 use super::trial::{Planned, Programs, Trial, WorkerExit};
+use crate::progress::ProofProgress;
 use crate::results::ProofRecord;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
@@ -70,6 +71,7 @@ impl RowReport {
 pub fn run(programs: &Programs, options: &RowOptions) -> Result<RowReport> {
     let began = Instant::now();
     let (rows, next, report) = (rows(), AtomicUsize::new(0), Mutex::default());
+    let progress = ProofProgress::new("runs", None);
     std::thread::scope(|scope| {
         let lane = || -> Result<()> {
             let folder = tempfile::tempdir()?;
@@ -81,7 +83,8 @@ pub fn run(programs: &Programs, options: &RowOptions) -> Result<RowReport> {
                 if !wanted || (!options.thorough && !row.is_distinct()) {
                     continue;
                 }
-                let striker = Striker { programs, options, row, number, report: &report };
+                let striker =
+                    Striker { programs, options, row, number, progress: &progress, report: &report };
                 striker.row(&mut ledger).with_context(|| row.name())?;
             }
         };
@@ -101,6 +104,7 @@ struct Striker<'a> {
     options: &'a RowOptions,
     row: &'a ProofRow,
     number: usize,
+    progress: &'a ProofProgress,
     report: &'a Mutex<RowReport>,
 }
 
@@ -171,6 +175,7 @@ impl Striker<'_> {
             }
             Err(error) => broken.push(format!("R1: the folder cannot be read: {error:#}")),
         }
+        self.progress.advance(1, broken.len());
         match strike {
             Some(strike) if hit => {
                 *report.strikes.entry(self.row.name()).or_default() += 1;

@@ -44,6 +44,7 @@ pub(super) const MCP: TableKeys = TableKeys {
         "class",
         "command",
         "cwd",
+        "detach",
         "env",
         "headers",
         "hidden",

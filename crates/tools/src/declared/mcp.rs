@@ -32,6 +32,8 @@ pub struct McpServer {
     pub place: McpPlace,
     /// Whether new and changed tools are offered without being accepted.
     pub is_trusted: bool,
+    /// Whether a call may be answered before it has ended. If not, its tools keep their output schemas.
+    pub detaches: bool,
     /// The rules of its tools without rules of their own.
     pub rules: McpToolRules,
     /// The rules of some tools, by the pattern of their names at the server.
@@ -140,6 +142,7 @@ struct McpTable {
     prefix: Option<Spanned<String>>,
     #[serde(default)]
     trust: bool,
+    detach: Option<bool>,
 }
 
 /// The rules as written.
@@ -213,6 +216,7 @@ fn server(
         prefix,
         place,
         is_trusted: written.trust,
+        detaches: written.detach.unwrap_or(true),
         rules,
         tools,
         declared,

@@ -286,30 +286,34 @@ pub(super) fn read_stopped(fields: &StoppedFields, payload: &[u8]) -> Result<Sto
 pub(super) struct ReconciledFields {
     #[n(0)]
     attempt: u32,
-    /// 0: unknown, 1: did not happen, 2: landed.
+    /// 0: unknown, 1: did not happen, 2: landed, 3: failed.
     #[n(1)]
     verdict: u8,
     #[n(2)]
     landed: Option<SuccessFields>,
+    #[n(3)]
+    failed: Option<FailureFields>,
 }
 
 impl From<&ReconciledAttempt> for ReconciledFields {
     fn from(reconciled: &ReconciledAttempt) -> ReconciledFields {
-        let (verdict, landed) = match &reconciled.verdict {
-            Verdict::Unknown => (0, None),
-            Verdict::DidNotHappen => (1, None),
-            Verdict::Landed(success) => (2, Some(success.into())),
+        let (verdict, landed, failed) = match &reconciled.verdict {
+            Verdict::Unknown => (0, None, None),
+            Verdict::DidNotHappen => (1, None, None),
+            Verdict::Landed(success) => (2, Some(success.into()), None),
+            Verdict::Failed(failure) => (3, None, Some(FailureFields::from(&**failure))),
         };
-        ReconciledFields { attempt: reconciled.attempt.0, verdict, landed }
+        ReconciledFields { attempt: reconciled.attempt.0, verdict, landed, failed }
     }
 }
 
 pub(super) fn read_reconciled(fields: ReconciledFields) -> Result<ReconciledAttempt, FieldProblem> {
-    let verdict = match (fields.verdict, fields.landed) {
-        (0, _) => Verdict::Unknown,
-        (1, _) => Verdict::DidNotHappen,
-        (2, Some(landed)) => Verdict::Landed(landed.read()?),
-        (other, _) => return Err(wrong(&format!("{other} is no verdict"))),
+    let verdict = match (fields.verdict, fields.landed, fields.failed) {
+        (0, ..) => Verdict::Unknown,
+        (1, ..) => Verdict::DidNotHappen,
+        (2, Some(landed), _) => Verdict::Landed(landed.read()?),
+        (3, _, Some(failed)) => Verdict::Failed(Box::new(failed.read()?)),
+        (other, ..) => return Err(wrong(&format!("{other} is no verdict"))),
     };
     Ok(ReconciledAttempt { attempt: AttemptNo(fields.attempt), verdict })
 }

@@ -42,6 +42,8 @@ struct BatchFields<'a> {
     traceparent: Option<&'a str>,
     #[b(29)]
     trace_link: Option<&'a str>,
+    #[n(30)]
+    task_deadlines: Option<bool>,
 }
 
 #[derive(Encode, Decode)]
@@ -68,7 +70,8 @@ struct ClockMovedFields {
 
 /// Appends the fields of a batch's own entry.
 pub(in crate::entry) fn write_batch(opening: &Opening, bytes: &mut Vec<u8>) {
-    let Opening { key, turn, inputs, siblings, streamed, parent, wake, traceparent, trace_link } = opening;
+    let Opening { key, turn, inputs, siblings, streamed, parent, wake, .. } = opening;
+    let Opening { traceparent, trace_link, task_deadlines, .. } = opening;
     let (siblings, quorum) = match siblings {
         Siblings::Independent => (None, None),
         Siblings::FailFast => (Some("fail_fast"), None),
@@ -91,6 +94,7 @@ pub(in crate::entry) fn write_batch(opening: &Opening, bytes: &mut Vec<u8>) {
         wake,
         traceparent: traceparent.as_deref(),
         trace_link: trace_link.as_deref(),
+        task_deadlines: task_deadlines.then_some(true),
     };
     encode(&fields, bytes);
 }
@@ -159,5 +163,6 @@ fn read_opening(fields: BatchFields<'_>) -> Result<Opening, FieldProblem> {
         wake,
         traceparent: fields.traceparent.map(Arc::from),
         trace_link: fields.trace_link.map(Arc::from),
+        task_deadlines: fields.task_deadlines.unwrap_or(false),
     })
 }

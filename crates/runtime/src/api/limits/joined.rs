@@ -298,6 +298,8 @@ declare! {
     toolbox_tools_max = 256;
     /// The manifest of a toolbox, in bytes.
     toolbox_manifest_bytes_max = 4_194_304;
+    /// Processes that serve one toolbox.
+    toolbox_workers_max = 1_024;
     /// Attempts that a process takes at once.
     toolbox_take_max = 256;
     /// Arguments that travel with an attempt, in bytes of their text; a process reads larger ones when it begins with the attempt.
@@ -349,6 +351,9 @@ declare! {
     mcp_rounds_max = 8;
     /// How long after its end an MCP call whose answer was not delivered is joined by an identical one, in milliseconds.
     mcp_join_ms = 600_000;
+    /// An owner that `windlass mcp` has started leaves so long after the last message of an MCP client, in milliseconds, if no call is
+    /// open and nothing is scheduled.
+    mcp_owner_idle_ms = 600_000;
     /// How often MCP clients are told to look at a task, in milliseconds.
     mcp_poll_ms = 1_000;
     /// The tools on one page of an MCP list.

@@ -43,7 +43,6 @@ struct AwaitedEnd {
 /// A toolbox in memory.
 pub(super) struct OpenToolbox {
     pub(super) link: Arc<ToolboxLink>,
-    pub(super) principal: Arc<str>,
     /// The names of its tools.
     pub(super) tools: Vec<String>,
     pub(super) created: Timestamp,
@@ -59,6 +58,8 @@ pub(super) struct OpenToolbox {
 struct WorkerPresence {
     slots: u32,
     heard_us: u64,
+    /// Whether it has said that it takes no more attempts.
+    takes_none: bool,
 }
 
 /// The state of a toolbox that people are shown.
@@ -83,6 +84,8 @@ pub(super) struct LookTimes {
     pub(super) silence_us: u64,
     /// How long others stand back for a suspect.
     pub(super) alone_us: u64,
+    /// How many processes a toolbox may have.
+    pub(super) workers_max: u64,
 }
 
 /// The result of a look for work.
@@ -97,14 +100,13 @@ pub(super) struct Look {
 impl OpenToolbox {
     pub(super) fn new(
         link: Arc<ToolboxLink>,
-        principal: &str,
         tools: Vec<String>,
         created: Timestamp,
         changed: Timestamp,
     ) -> OpenToolbox {
         let (queue, workers) = (VecDeque::new(), BTreeMap::new());
-        let (principal, arrived) = (principal.into(), Arc::new(Notify::new()));
-        OpenToolbox { link, principal, tools, created, changed, queue, workers, slots: 0, arrived }
+        let arrived = Arc::new(Notify::new());
+        OpenToolbox { link, tools, created, changed, queue, workers, slots: 0, arrived }
     }
 
     fn forget_silent(&mut self, now_us: u64, silence_us: u64) {
@@ -131,7 +133,7 @@ impl Desk {
 
     /// The principal that a toolbox belongs to.
     pub(super) fn owner(&self, name: &str) -> Option<Arc<str>> {
-        self.state.lock().boxes.get(name).map(|toolbox| toolbox.principal.clone())
+        self.state.lock().boxes.get(name).map(|toolbox| toolbox.link.principal.clone())
     }
 
     pub(super) fn names(&self) -> Vec<String> {
@@ -140,9 +142,17 @@ impl Desk {
 
     /// Whether there is a toolbox of this name that the principal may use.
     pub(super) fn admits(&self, name: &str, principal: &str) -> Result<(), ToolboxError> {
-        let state = self.state.lock();
-        let is_own = state.boxes.get(name).is_some_and(|toolbox| &*toolbox.principal == principal);
+        let is_own = self.owner(name).is_some_and(|owner| &*owner == principal);
         if is_own { Ok(()) } else { Err(ToolboxError::NotFound { name: name.to_string() }) }
+    }
+
+    /// Whether the principal may report for a toolbox: attempts that its processes have go on when it is removed.
+    pub(super) fn admits_reports(&self, name: &str, principal: &str) -> Result<(), ToolboxError> {
+        let runs = |seat: &Arc<Seat>| &*seat.toolbox == name && &*seat.principal == principal;
+        self.admits(name, principal).or_else(|refused| match self.state.lock().seats.values().any(runs) {
+            true => Ok(()),
+            false => Err(refused),
+        })
     }
 
     pub(super) fn shown(&self, name: &str, now_us: u64, silence_us: u64) -> Option<ShownToolbox> {
@@ -160,7 +170,7 @@ impl Desk {
             heard_ms: now_us.saturating_sub(presence.heard_us) / 1_000,
         };
         Some(ShownToolbox {
-            principal: toolbox.principal.clone(),
+            principal: toolbox.link.principal.clone(),
             manifest: toolbox.link.manifest.whole(),
             tools: toolbox.tools.clone(),
             created: toolbox.created,
@@ -187,7 +197,7 @@ impl Desk {
         worker: &Arc<str>,
         times: LookTimes,
     ) -> Result<Look, ToolboxError> {
-        let LookTimes { now_us, silence_us, alone_us } = times;
+        let LookTimes { now_us, silence_us, alone_us, workers_max } = times;
         let mut state = self.state.lock();
         let DeskState { boxes, seats, .. } = &mut *state;
         let toolbox = boxes.get_mut(name).ok_or_else(|| ToolboxError::NotFound { name: name.to_string() })?;
@@ -196,13 +206,26 @@ impl Desk {
             return Err(ToolboxError::Changed { name: name.to_string(), manifest });
         }
         toolbox.forget_silent(now_us, silence_us);
+        if toolbox.workers.len() as u64 >= workers_max && !toolbox.workers.contains_key(worker) {
+            let what = format!(
+                "the toolbox {name:?} has {workers_max} processes already; each needs one name for as long as it lives"
+            );
+            return Err(ToolboxError::Invalid { what });
+        }
         let of_worker = |seat: &&Arc<Seat>| seat.worker().as_ref() == Some(worker);
         let has = seats.values().filter(|seat| &*seat.toolbox == name).filter(of_worker);
         let mut has: Vec<Arc<Seat>> = has.cloned().collect();
         let slots = asks.max.saturating_add(has.len() as u32);
         match slots {
             0 => drop(toolbox.workers.remove(worker)),
-            slots => drop(toolbox.workers.insert(worker.clone(), WorkerPresence { slots, heard_us: now_us })),
+            slots => {
+                let presence = WorkerPresence { slots, heard_us: now_us, takes_none: asks.max == 0 };
+                toolbox.workers.insert(worker.clone(), presence);
+            }
+        }
+        if asks.max == 0 {
+            // A request of it that waits for work returns.
+            toolbox.arrived.notify_waiters();
         }
         let is_back = match toolbox.workers.is_empty() {
             true => {
@@ -259,10 +282,24 @@ impl Desk {
         SeatGuard { desk: self.clone(), seat: seat.clone() }
     }
 
-    /// The attempt of this hash, if its tool waits for it here.
-    pub(super) fn find(&self, toolbox: &str, hash: &str) -> Option<Arc<Seat>> {
+    /// The attempt of this hash, if its tool waits for it here, in the name of this principal.
+    pub(super) fn find(&self, toolbox: &str, principal: &str, hash: &str) -> Option<Arc<Seat>> {
+        let is_own = |seat: &&Arc<Seat>| &*seat.toolbox == toolbox && &*seat.principal == principal;
+        self.state.lock().seats.get(hash).filter(is_own).cloned()
+    }
+
+    /// Whether a process has said that it takes no more attempts, or is gone.
+    pub(super) fn has_left(&self, name: &str, worker: &str) -> bool {
         let state = self.state.lock();
-        state.seats.get(hash).filter(|seat| &*seat.toolbox == toolbox).cloned()
+        let presence = state.boxes.get(name).and_then(|toolbox| toolbox.workers.get(worker));
+        presence.is_none_or(|presence| presence.takes_none)
+    }
+
+    /// How many attempts of a toolbox wait for a process, and how many will in a moment.
+    pub(super) fn queued(&self, name: &str) -> (u64, u64) {
+        let state = self.state.lock();
+        let queued = |toolbox: &OpenToolbox| (toolbox.queue.len() as u64, toolbox.link.coming());
+        state.boxes.get(name).map(queued).unwrap_or_default()
     }
 
     /// From now on it is noted when the end of this attempt is durable.

@@ -1,6 +1,8 @@
 //! An attempt that a toolbox has, between the tool that waits for it here and the process that runs it there.
 
-use super::talk::{AttemptReport, OperationAnswer, TakenAttempt, ToolboxEnd, ToolboxOperation};
+use super::talk::{
+    AttemptReport, OperationAnswer, OperationRefusal, TakenAttempt, ToolboxEnd, ToolboxOperation,
+};
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::cx::Cx;
 use crate::tools::toolbox::{HandedAttempt, ToolboxLink};
@@ -18,6 +20,8 @@ pub(super) struct Seat {
     /// The hash of its token.
     pub(super) hash: Arc<str>,
     pub(super) toolbox: Arc<str>,
+    /// The principal that the toolbox belongs to.
+    pub(super) principal: Arc<str>,
     /// The manifest that its tool has: only a process with the same may take it.
     pub(super) manifest: Digest,
     /// Whether its call is suspected of killing the processes that run it: then it runs alone in one.
@@ -87,6 +91,7 @@ impl Seat {
         let seat = Seat {
             hash,
             toolbox: link.toolbox.clone(),
+            principal: link.principal.clone(),
             manifest: link.manifest,
             is_suspect,
             is_inside: cx.parent().is_some(),
@@ -162,7 +167,7 @@ impl Seat {
     }
 
     /// Takes a report of the process. An operation or an end that is sent again changes nothing.
-    pub(super) fn report(&self, worker: &Arc<str>, report: AttemptReport, now_us: u64, operations_max: u64) {
+    pub(super) fn report(&self, worker: &Arc<str>, report: AttemptReport, now_us: u64) {
         self.heard(now_us);
         let AttemptReport { is_alive, progress, status, output, operations, end, .. } = report;
         if is_alive {
@@ -177,6 +182,7 @@ impl Seat {
         for (stream, text) in output {
             self.cx.output(stream, text.as_bytes());
         }
+        let operations_max = self.cx.limits().operations_max;
         let mut page = self.page.lock();
         // After a restart of the owner the process says who it is.
         page.worker.get_or_insert_with(|| worker.clone());
@@ -185,10 +191,7 @@ impl Seat {
                 continue;
             }
             if page.answers.len() as u64 >= operations_max {
-                let message = format!("an attempt has at most {operations_max} operations");
-                let code = super::talk::OperationRefusal::Misused;
-                let answer = Some(OperationAnswer::Refused { code, message });
-                page.answers.insert(number, AskedOperation { is_quick: true, answer });
+                // Nothing is kept of it: a process that counts on for ever takes no more memory.
                 continue;
             }
             page.answers.insert(number, AskedOperation { is_quick: operation.is_quick(), answer: None });
@@ -210,10 +213,18 @@ impl Seat {
         self.news.notify_waiters();
     }
 
-    /// The answers to these operations, as far as they are there.
+    /// The answers to these operations, as far as they are there. One more than an attempt may have is refused.
     pub(super) fn answers(&self, numbers: &[u64]) -> Vec<(u64, OperationAnswer)> {
+        let max = self.cx.limits().operations_max;
         let page = self.page.lock();
-        let answer = |number: &u64| Some((*number, page.answers.get(number)?.answer.clone()?));
+        let answer = |number: &u64| match page.answers.get(number) {
+            Some(asked) => Some((*number, asked.answer.clone()?)),
+            None if page.answers.len() as u64 >= max => {
+                let message = format!("an attempt has at most {max} operations");
+                Some((*number, OperationAnswer::Refused { code: OperationRefusal::Misused, message }))
+            }
+            None => None,
+        };
         numbers.iter().filter_map(answer).collect()
     }
 

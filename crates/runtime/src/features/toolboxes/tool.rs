@@ -59,6 +59,8 @@ impl ToolboxTool {
         let offer = handed.token.as_ref().map(|token| self.offer(token, &args, cx));
         let given = SeatContent { args, offer };
         let (seat, messages) = Seat::new(&self.link, &handed, cx.clone(), given, &self.desk.news);
+        // Before it is queued: whoever looks then waits for no other.
+        handed.coming.has_come();
         let _seated = self.desk.seat(&seat);
         if !continued {
             self.taken(&seat, cx).await?;
@@ -194,7 +196,7 @@ impl<'a> RemoteBody<'a> {
                     return;
                 }
                 None if self.continued => Box::pin(async move {
-                    answer(answered(cx.end_step(&name, input, result).await));
+                    answer(recorded(cx.end_step(&name, input, result).await));
                 }),
                 None => {
                     let message = format!("the step {name:?} was not begun");
@@ -288,11 +290,19 @@ async fn step(cx: &Cx, seat: &Arc<Seat>, number: u64, begun: BegunStep) {
             Err(_) => std::future::pending().await,
         }
     };
-    let recorded = match once {
+    let result = match once {
         true => cx.step_once::<Value, Value, _, _>(&name, input, run).await,
         false => cx.step::<Value, Value, _, _>(&name, input, run).await,
     };
-    seat.answer(end.load(Ordering::SeqCst), answered(recorded));
+    match end.load(Ordering::SeqCst) {
+        end if end == number => seat.answer(number, answered(result)),
+        end => seat.answer(end, recorded(result)),
+    }
+}
+
+/// The answer to the end of a step: its process has the value, which may be large.
+fn recorded(result: Result<Value, StepError>) -> OperationAnswer {
+    answered(result.map(|_| Value::Null))
 }
 
 async fn secret(cx: &Cx, toolbox: &str, name: &str, allowed: bool) -> OperationAnswer {

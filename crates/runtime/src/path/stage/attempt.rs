@@ -524,8 +524,8 @@ async fn supervise<F: Future<Output = Ran>>(
 /// The rules of a running attempt, whose call, or one around it, may have become a task since it began: then the deadlines
 /// of a task count from its start.
 fn rules_now(held: &Held, is_task: bool) -> Rules {
-    let parent = held.on.batch.head.parent;
-    let detached = is_task || parent.is_some_and(|parent| held.on.session.is_in_task(parent));
+    let (parent, is_long) = (held.on.batch.head.parent, held.on.batch.head.task_deadlines);
+    let detached = is_task || is_long || parent.is_some_and(|parent| held.on.session.is_in_task(parent));
     if detached { held.own_rules().for_task() } else { held.own_rules() }
 }
 

@@ -182,18 +182,11 @@ async fn find(
     let by_session = held.call.opened.grant.is_none();
     let asked =
         AskedCall { principal, contract: &tool.contract, judgement: &judgement, args, now: held.now() };
-    let remembered = session.remembered_stamp();
     if by_session && let Some(id) = session.remembered_for(&held.on.rt, &asked).await.map_err(unread)? {
         let by = vec![format!("remembered {id}").into()];
         return Ok(PolicyFinding::Allowed(answered(by), None));
     }
-    Ok(PolicyFinding::Asks(Box::new(PendingAsk {
-        digest,
-        frame,
-        policy: policy.version,
-        judgement,
-        remembered,
-    })))
+    Ok(PolicyFinding::Asks(Box::new(PendingAsk { digest, frame, policy: policy.version, judgement })))
 }
 
 /// Whether the record says so already.
@@ -255,10 +248,9 @@ pub(crate) async fn ask(mut held: Box<Held>) -> Result<Option<Box<Held>>, Lost> 
         held.permit = HeldPermit::unjudged();
         return Ok(Some(held));
     };
-    let stamp = rt.policy.stamp();
     // Before it is recorded that it waits: whoever comes after it must find it in its place.
     Turns::release_room(&mut held, rt.clock.elapsed_us());
-    let PendingAsk { digest, frame, policy, judgement, remembered } = *ask;
+    let PendingAsk { digest, frame, policy, judgement } = *ask;
     let length_us = judgement.expires_ms.unwrap_or(rt.limits.approval_ms).saturating_mul(1_000);
     let wake_at = Timestamp(held.now().0.saturating_add(i64::try_from(length_us).unwrap_or(i64::MAX)));
     let parked = Parked { reason: Reason::Approval, wake_at, length_us };
@@ -282,12 +274,8 @@ pub(crate) async fn ask(mut held: Box<Held>) -> Result<Option<Box<Held>>, Lost> 
     held.note(Fact::ApprovalAsked(Box::new(asked)))?;
     held.tell_webhooks(WebhookKind::Approval, &id, &reason, wake_at);
     held.commit().await?;
-    let (id, session) = (held.id, held.on.session.clone());
+    // If it is to be judged again because of what changed meanwhile, it is woken at once.
     parking::until(held, parked);
-    // A policy or a remembered answer that came before it was parked did not find it.
-    if rt.policy.stamp() != stamp || session.remembered_stamp() != remembered {
-        session.wake(&rt, id);
-    }
     Ok(None)
 }
 

@@ -9,9 +9,11 @@ use crate::path::stage::result;
 use crate::session::arguments;
 use crate::session::held::{Held, due_us};
 use crate::session::signal::{AttemptSignal, Began};
+use crate::session::vault;
 use crate::tools::registry::Registered;
 use std::sync::Arc;
 use windlass_core::call::{Fact, ReconciledAttempt, Verdict};
+use windlass_core::failure::Failure;
 use windlass_core::ids::AttemptNo;
 
 /// Asks the tool, if it is there, and notes what it says.
@@ -36,6 +38,7 @@ async fn note_verdict(held: &mut Held, tool: &Arc<Registered>, attempt: AttemptN
             Ok(success) => Verdict::Landed(success),
             Err(failure) => cannot_tell(held, failure.message),
         },
+        Ok(Reconciled::Failed(error)) => Verdict::Failed(failed(held, error).await),
         Err(what) => cannot_tell(held, what),
     };
     held.note(Fact::Reconciled(ReconciledAttempt { attempt, verdict }))
@@ -77,6 +80,15 @@ pub(crate) async fn ask(
     let answer = answer.await;
     signal.book.hide(held);
     answer?.map_err(|error: ToolError| error.detail.unwrap_or(error.message))
+}
+
+/// The recorded failure of an attempt that ended with this error.
+pub(crate) async fn failed(held: &mut Held, mut error: ToolError) -> Box<Failure> {
+    if let Some(known) = held.on.session.lane.vault().known() {
+        vault::scrub_error(&known, &mut error);
+    }
+    let failure = Box::new(result::failure(held, error));
+    result::settled_failure(held, failure).await
 }
 
 fn cannot_tell(held: &Held, what: String) -> Verdict {

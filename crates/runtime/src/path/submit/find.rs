@@ -61,6 +61,7 @@ async fn load_or_make(
                 parent: checked.parent,
                 wake: checked.wake,
                 trace: checked.trace.clone(),
+                task_deadlines: checked.task_deadlines,
                 opened_at: rt.wheel.look(),
             };
             OpenBatch::new(head, checked.calls.len(), &rt.wheel)

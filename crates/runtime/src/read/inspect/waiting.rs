@@ -101,6 +101,8 @@ fn as_name<S: serde::Serializer>(kind: &WaitingKind, serializer: S) -> Result<S:
 /// The place of an entry in the list: entries do not move while others are answered. As text it is the cursor of a page.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WaitingPlace {
+    /// The end of time if it waits for ever.
+    until: Timestamp,
     since: Timestamp,
     id: String,
 }
@@ -108,25 +110,28 @@ pub struct WaitingPlace {
 impl WaitingPlace {
     /// Parses the text form.
     pub fn parse(text: &str) -> Option<WaitingPlace> {
-        let (since, id) = text.split_once('.')?;
-        Some(WaitingPlace { since: Timestamp(since.parse().ok()?), id: id.to_string() })
+        let mut parts = text.splitn(3, '.');
+        let mut time = || Some(Timestamp(parts.next()?.parse().ok()?));
+        let (until, since) = (time()?, time()?);
+        Some(WaitingPlace { until, since, id: parts.next()?.to_string() })
     }
 }
 
 impl std::fmt::Display for WaitingPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.since.0, self.id)
+        write!(f, "{}.{}.{}", self.until.0, self.since.0, self.id)
     }
 }
 
 impl WaitingCall {
-    /// Its place in the list: oldest first.
+    /// Its place in the list: the nearest deadline first, then the oldest.
     fn place(&self) -> WaitingPlace {
-        WaitingPlace { since: self.since, id: self.id.clone() }
+        let until = self.until.unwrap_or(Timestamp(i64::MAX));
+        WaitingPlace { until, since: self.since, id: self.id.clone() }
     }
 }
 
-/// Everything that waits for a person, oldest first. Sessions whose journals cannot be read are left out, and that is
+/// Everything that waits for a person, the nearest deadline first, then the oldest. Sessions whose journals cannot be read are left out, and that is
 /// logged.
 pub async fn waiting(
     store: &dyn Store,
@@ -372,6 +377,29 @@ impl WaitingReader<'_> {
             args: whole(call),
             since: at,
             ..plain
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_deadline_comes_first_and_a_place_survives_as_text() {
+        let place = |until: Option<i64>, since: i64, id: &str| WaitingPlace {
+            until: Timestamp(until.unwrap_or(i64::MAX)),
+            since: Timestamp(since),
+            id: id.to_string(),
+        };
+        let sorted =
+            [place(Some(5), 9, "a.b"), place(Some(7), 1, "c"), place(Some(7), 2, "b"), place(None, 0, "d")];
+        assert!(sorted.is_sorted());
+        for place in sorted {
+            assert_eq!(WaitingPlace::parse(&place.to_string()), Some(place));
+        }
+        for wrong in ["", "1", "1.2", "x.2.c", "1.x.c"] {
+            assert_eq!(WaitingPlace::parse(wrong), None, "{wrong}");
         }
     }
 }

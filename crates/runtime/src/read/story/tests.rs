@@ -114,6 +114,7 @@ fn middles() -> Vec<Fact> {
         stop(Cause::Total, None),
         stop(Cause::Cancel, None),
         said(Verdict::Landed(success("1"))),
+        said(Verdict::Failed(failure())),
         said(Verdict::DidNotHappen),
         said(Verdict::Unknown),
         parked(Reason::Retry),

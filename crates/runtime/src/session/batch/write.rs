@@ -159,6 +159,7 @@ impl OpenBatch {
                 wake: head.wake,
                 traceparent: head.trace.parent().map(|parent| parent.to_string().into()),
                 trace_link: head.trace.link().map(|link| link.to_string().into()),
+                task_deadlines: head.task_deadlines,
             };
             packer.batch(head.opened_at, &opening);
         } else if !state.written.open {

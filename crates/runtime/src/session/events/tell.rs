@@ -282,6 +282,7 @@ impl Outline {
     fn of_verdict(&mut self, fact: &ReconciledAttempt) -> Option<Spoken> {
         let verdict = match &fact.verdict {
             Verdict::Landed(_) => "landed",
+            Verdict::Failed(_) => "failed",
             Verdict::DidNotHappen => "did_not_happen",
             Verdict::Unknown => "unknown",
         };

@@ -87,7 +87,10 @@ impl HostileWorld {
                 until: waits.until.map_or(i64::MAX, |until| until.0),
                 allows_on_expiry: asking.allows_on_expiry,
             });
-            (call.args, call.approval, call.outdated) = (Some(shown), None, !is_exact);
+            // Somebody may have taken the last use of its grant after it was judged: it is not judged again by itself.
+            let grant = call.grant.as_ref().and_then(|id| truth.grants.get(id));
+            let is_used_up = grant.is_some_and(|grant| grant.left() == Some(0));
+            (call.args, call.approval, call.outdated) = (Some(shown), None, !is_exact || is_used_up);
             truth.calls.insert(handle.clone(), call);
         }
     }
@@ -196,7 +199,11 @@ impl HostileWorld {
             return None;
         }
         (!is_there).then(|| {
-            format!("{handle} is {state}, and must be {expected:?}: {call:?}, rules {:?}", truth.rules)
+            let grant = call.grant.as_ref().and_then(|id| truth.grants.get(id));
+            let rules = &truth.rules;
+            format!(
+                "{handle} is {state}, and must be {expected:?}: {call:?}, grant {grant:?}, rules {rules:?}"
+            )
         })
     }
 

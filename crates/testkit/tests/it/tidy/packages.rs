@@ -48,15 +48,12 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "windlass-args",
         ],
     ),
-    ("windlass-bench", &["windlass", "windlass-server"]),
+    ("windlass-bench", &["windlass", "windlass-http", "windlass-tools", "windlass-mcp", "windlass-server"]),
     ("windlass-testkit", &["windlass", "windlass-store", "windlass-core", "windlass-args"]),
 ];
 
 /// The crates that tests may use beyond their crate's own arrows.
-const TESTS_ONLY: [(&str, &[&str]); 1] = [
-    // Whole calls are measured against the floors.
-    ("windlass-bench", &["windlass-tools"]),
-];
+const TESTS_ONLY: [(&str, &[&str]); 0] = [];
 
 const TESTKIT: &str = "windlass-testkit";
 

@@ -9,7 +9,7 @@ use crate::session::permission::HeldPermit;
 use crate::session::signal::AttemptSignal;
 use crate::session::turns::{Turn, Turns};
 use crate::tools::registry::{Registered, ToolLookup};
-use crate::tools::toolbox::{HandedAttempt, ToolboxLink};
+use crate::tools::toolbox::{ComingAttempt, HandedAttempt, ToolboxLink};
 use std::sync::Arc;
 use windlass_core::call::{Begins, Fact, Intent, LostAttempt, Start, Withheld};
 use windlass_core::handle::token_hash;
@@ -32,11 +32,12 @@ pub(super) fn note_start(
 }
 
 /// Notes that an attempt is handed to a toolbox, under a token of its own. One that goes on keeps the token it has.
-fn hand(held: &mut Held, link: &ToolboxLink, start: Start) -> Result<Option<HandedAttempt>, Lost> {
+fn hand(held: &mut Held, link: &Arc<ToolboxLink>, start: Start) -> Result<Option<HandedAttempt>, Lost> {
     let is_suspect = held.call.is_suspect();
     if start.begins == Begins::Continued {
         let hash = held.call.handover().map(|handover| handover.token.clone());
-        return Ok(hash.map(|hash| HandedAttempt { token: None, hash, is_suspect }));
+        let coming = Arc::new(ComingAttempt::default());
+        return Ok(hash.map(|hash| HandedAttempt { token: None, hash, is_suspect, coming }));
     }
     // Without randomness nothing can be handed over safely; the tool then says so.
     let Ok(random) = fresh_key() else { return Ok(None) };
@@ -47,7 +48,8 @@ fn hand(held: &mut Held, link: &ToolboxLink, start: Start) -> Result<Option<Hand
     let (attempt, toolbox) = (start.attempt, link.toolbox.clone());
     let did = Did::Handed(Handover { attempt, toolbox, token: hash.clone() });
     held.note(Fact::Operation(Box::new(Operation { name: HANDED.into(), did })))?;
-    Ok(Some(HandedAttempt { token: Some(token), hash, is_suspect }))
+    let coming = Arc::new(ComingAttempt::new(link));
+    Ok(Some(HandedAttempt { token: Some(token), hash, is_suspect, coming }))
 }
 
 /// Ends an attempt that its toolbox did not: it was taken back before a process had it, or is lost with its process. `None`: it ended
