@@ -25,7 +25,7 @@ use truth::PermittedBy;
 /// After so many violations there is no need for more.
 pub const VIOLATIONS_MAX: usize = 20;
 /// The retained length of a violation.
-const LINE_CHARS_MAX: usize = 4_000;
+const LINE_CHARS_MAX: usize = 16_000;
 
 /// The options of the run.
 #[derive(Clone, Copy, Debug)]

@@ -60,8 +60,10 @@ pub struct SessionTruth {
 /// An answer that is given again.
 #[derive(Clone, Debug)]
 pub struct RememberedTruth {
-    /// Its id.
+    /// Its id; empty until its record is found, which may be long after the answer was acknowledged.
     pub id: String,
+    /// The question that was answered with it.
+    pub question: String,
     /// The version of the tool.
     pub version: u64,
     /// The texts of the rules whose question it answers.
@@ -273,6 +275,8 @@ pub struct Truth {
     pub rules: Vec<RulesTruth>,
     /// The rules before the last change, while a call that was started by them may not have run yet.
     pub former: Option<FormerRules>,
+    /// The content that sessions had read before the last event.
+    pub exposed_before: BTreeMap<String, Exposure>,
     /// The tools, by name.
     pub tools: BTreeMap<String, ToolTruth>,
     /// The content of tools that approvals cover.
@@ -449,15 +453,19 @@ impl Truth {
         let changed = bound.map(|bound| self.bound.insert(tool.name.clone(), bound));
         let is_first_seen = !self.calls.contains_key(handle);
         let former = self.former.as_ref().filter(|former| is_first_seen || former.calls.contains(handle));
-        let all_rules: Vec<&RulesTruth> =
-            self.rules.iter().chain(former.map(|former| &former.rules)).collect();
-        let reasons: Vec<_> =
-            all_rules.iter().map(|rules| self.permission(rules, tool, &call, args)).collect();
+        let all_rules: Vec<RulesTruth> =
+            self.rules.iter().chain(former.map(|former| &former.rules)).cloned().collect();
+        let exposed = self.sessions.entry(session.to_owned()).or_default().exposure;
+        let (mut reasons, mut opinions) = (Vec::new(), Vec::new());
+        for exposure in self.exposures_at_start(session, tool) {
+            self.sessions.entry(session.to_owned()).or_default().exposure = exposure;
+            reasons.extend(all_rules.iter().map(|rules| self.permission(rules, tool, &call, args)));
+            opinions.extend(all_rules.iter().map(|rules| self.opinion(rules, tool, &call, args)));
+        }
+        self.sessions.entry(session.to_owned()).or_default().exposure = exposed;
         match reasons.iter().find_map(|reason| reason.ok()) {
             Some(reason) => *self.permitted.entry(reason).or_default() += 1,
             None => {
-                let opinions: Vec<_> =
-                    all_rules.iter().map(|rules| self.opinion(rules, tool, &call, args)).collect();
                 let known = self.sessions.get(session);
                 broken.push(format!("it must not run: {reasons:?} by {opinions:?} in {known:?}"));
             }
@@ -477,6 +485,29 @@ impl Truth {
         call.args = Some(args.clone());
         self.calls.insert(handle.to_owned(), call);
         self.expose(session, &tool.hints);
+    }
+
+    /// The content that each session has read.
+    pub fn exposures(&self) -> BTreeMap<String, Exposure> {
+        self.sessions.iter().map(|(name, session)| (name.clone(), session.exposure)).collect()
+    }
+
+    /// The content that the session may have read when the start of this tool was decided. A `stepped` tool runs on a thread of its own,
+    /// maybe a moment after that, and a sibling may have read more since; any other runs in the moment in which it is decided.
+    fn exposures_at_start(&self, session: &str, tool: &ToolTruth) -> Vec<Exposure> {
+        let now = self.sessions.get(session).map(|session| session.exposure).unwrap_or_default();
+        let before = self.exposed_before.get(session).copied().unwrap_or_default();
+        let mut possible = vec![now];
+        if tool.class == EffectClass::Stepped {
+            for (private, untrusted) in [
+                (before.private, before.untrusted),
+                (before.private, now.untrusted),
+                (now.private, before.untrusted),
+            ] {
+                possible.push(Exposure { private, untrusted });
+            }
+        }
+        possible
     }
 
     /// The session has read what the tool reads.

@@ -24,14 +24,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass::ask::Target;
-use windlass::inspect::{WaitingCall, WaitingKind};
+use windlass::inspect::{self, WaitingCall, WaitingKind};
 use windlass::policy::NewPolicy;
 use windlass::sessions::{ABOUT, ChildSpec, LOCAL, SessionOpening};
 use windlass::store::MemoryStore;
 use windlass::time::Clock;
 use windlass::tool::OverlayGuard;
 use windlass::{Args, BatchRequest, CallRequest, Config, Limits, Runtime, Submitted};
-use windlass_core::policy::Exposure;
+use windlass_core::handle::Handle;
 
 /// Events of a world.
 const EVENTS: u64 = 40;
@@ -41,6 +41,8 @@ const GRANTS: u64 = 5;
 const RULES: u64 = 6;
 /// Within this everything is where it must be, however busy the machine is.
 const SETTLED_AFTER: Duration = Duration::from_secs(30);
+/// The length of a report, without the journals of its calls.
+const REPORT_CHARS_MAX: usize = 4_000;
 /// When so many batches are open, somebody answers.
 const OPEN_MAX: usize = 6;
 
@@ -57,8 +59,6 @@ struct HostileWorld {
     /// The rules that are set.
     set: Vec<Value>,
     open: Vec<OpenSubmission>,
-    /// The content that the sessions had read before the last event.
-    exposed: Vec<Exposure>,
     /// Numbers of calls, registrations and grants.
     numbers: u64,
     /// Overlays that hide tools from sessions.
@@ -84,6 +84,7 @@ pub async fn play(seed: Chance) -> Result<WorldOutcome> {
         world.event().await?;
         world.settle().await?;
         if world.has_failed() {
+            world.tell_stories().await;
             return world.finish();
         }
     }
@@ -98,6 +99,7 @@ pub async fn play(seed: Chance) -> Result<WorldOutcome> {
         tokio::task::yield_now().await;
     }
     world.count_uses().await?;
+    world.tell_stories().await;
     world.finish()
 }
 
@@ -132,7 +134,6 @@ impl HostileWorld {
             is_broken,
             set: Vec::new(),
             open: Vec::new(),
-            exposed: Vec::new(),
             numbers: 0,
             hiding: Vec::new(),
             counts: HostileCounts::default(),
@@ -222,12 +223,9 @@ impl HostileWorld {
     }
 
     fn begin_event(&mut self) {
-        self.exposed = self.exposures();
-        self.truth.now().former = None;
-    }
-
-    fn exposures(&self) -> Vec<Exposure> {
-        self.truth.now().sessions.values().map(|session| session.exposure).collect()
+        let mut truth = self.truth.now();
+        truth.former = None;
+        truth.exposed_before = truth.exposures();
     }
 
     async fn event(&mut self) -> Result<()> {
@@ -493,6 +491,24 @@ impl HostileWorld {
     /// Whether a promise is broken: then nothing that follows is where it must be, and each look would wait for it.
     fn has_failed(&self) -> bool {
         !self.truth.now().violations.is_empty()
+    }
+
+    /// Adds the journals of the calls that a report names: whether the runtime or the checker is wrong is mostly seen there.
+    async fn tell_stories(&self) {
+        let reports = std::mem::take(&mut self.truth.now().violations);
+        let mut told = Vec::with_capacity(reports.len());
+        for report in reports {
+            let mut line: String = report.chars().take(REPORT_CHARS_MAX).collect();
+            let handles: Vec<String> = self.truth.now().calls.keys().cloned().collect();
+            for handle in handles.iter().filter(|handle| report.contains(*handle)) {
+                let Some(call) = Handle::parse(handle) else { continue };
+                let Ok(Some((_, story))) = inspect::call(self.runtime.store(), call).await else { continue };
+                let story = story.iter().map(|line| format!("\n    {} {}", line.entry, line.text));
+                line.push_str(&format!("\n  the journal of {handle}:{}", story.collect::<String>()));
+            }
+            told.push(line);
+        }
+        self.truth.now().violations = told;
     }
 
     fn finish(mut self) -> Result<WorldOutcome> {

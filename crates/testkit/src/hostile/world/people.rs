@@ -118,6 +118,7 @@ impl HostileWorld {
         };
         let remembered = RememberedTruth {
             id: String::new(),
+            question: waits.id.clone(),
             version,
             sources,
             args: pointers.into_iter().map(at).collect(),
@@ -131,7 +132,7 @@ impl HostileWorld {
         let mut truth = self.truth.now();
         let known = &mut truth.sessions.entry(waits.session.clone()).or_default().remembered;
         if !is_given {
-            known.retain(|known| !known.id.is_empty());
+            known.retain(|known| known.question != waits.id);
         }
         let Some(call) = truth.calls.get_mut(&waits.call) else { return };
         let approving = call.approving.take();

@@ -26,7 +26,10 @@ impl HostileWorld {
                 self.truth.now().calls.get(call).is_none_or(|call| call.answered != waits.id)
             });
             // Siblings run beside each other: which of them read first what the others are judged by is not known.
-            let is_exact = self.exposures() == self.exposed;
+            let is_exact = {
+                let truth = self.truth.now();
+                truth.exposures() == truth.exposed_before
+            };
             self.see(&waits, is_exact);
             let stuck = self.look(&waits, is_exact).await?;
             self.find_remembered().await?;
