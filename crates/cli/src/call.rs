@@ -18,7 +18,8 @@ pub async fn call(at: &At, owned: &mut Owned, args: CallArgs) -> anyhow::Result<
     let key = args.id.as_ref().map(|id| format!("call:{id}"));
     // Passed on as a model's raw text: bad JSON is the call's own failure, not a usage error.
     let written = Some(to_raw_value(&args.args)?);
-    let call = batch::CallBody { id: args.id, tool: args.tool, args: written, ..batch::CallBody::default() };
+    let call =
+        batch::CallBody { id: args.id, tool: Some(args.tool), args: written, ..batch::CallBody::default() };
     let mut batch = BatchBody { key, calls: vec![call], ..BatchBody::default() };
     let mut owner = match driver::drive(at, owned, &args.session, &mut batch).await? {
         BatchOutcome::Own(owner) => *owner,

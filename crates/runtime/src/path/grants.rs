@@ -11,6 +11,7 @@ use crate::session::inner::Inner;
 use crate::session::owner::Session;
 use crate::tools::place::BatchPlace;
 use crate::tools::registry::{Registered, ToolLookup};
+use crate::tools::request::RecordedRequest;
 use serde_json::Value;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,6 +22,30 @@ use windlass_core::grant::GrantMismatch;
 
 /// The source of a denial in the record of a call: its grant, and no rule.
 pub(crate) const BY_GRANT: &str = "the grant";
+
+/// Names the tools of calls that have only a grant: it is for one tool. `true`: some were named. The name is what identifies such a
+/// call and what rules and people see, so it is found before anything else is. A grant that is not there names nothing, and its call is denied.
+pub(crate) async fn name_tools(
+    rt: &Inner,
+    session: &Session,
+    calls: &mut [RecordedRequest],
+) -> Result<bool, SessionError> {
+    let is_unnamed = |asked: &RecordedRequest| asked.opened.tool.is_empty() && asked.opened.grant.is_some();
+    if !calls.iter().any(is_unnamed) {
+        return Ok(false);
+    }
+    let name = async {
+        for asked in calls.iter_mut().filter(|asked| is_unnamed(asked)) {
+            let Some(id) = asked.opened.grant.as_deref() else { continue };
+            if let Some(grant) = session.grant(rt, id).await? {
+                asked.opened.tool = grant.check.terms().tool.as_str().into();
+            }
+        }
+        Ok(true)
+    };
+    // Boxed, as all that is rare, so that most calls need no room for it.
+    Box::pin(name).await
+}
 
 /// The tool of a call in somebody's hands.
 #[inline]

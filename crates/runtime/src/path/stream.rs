@@ -3,6 +3,7 @@
 use crate::api::error::{BatchError, Lost, SessionError};
 use crate::api::traced::TraceParent;
 use crate::path::drive;
+use crate::path::grants;
 use crate::path::submit::{self, Submitted};
 use crate::session::batch::{OpenBatch, Sent, Used};
 use crate::session::held::due_us;
@@ -70,6 +71,7 @@ impl StreamedBatch {
         if let Some(lost) = session.lane.lost() {
             return Err(lost.into());
         }
+        grants::name_tools(rt, session, &mut checked.calls).await?;
         if rt.secrets.is_used() {
             let submitted = submit::secrets::conceal(rt, session, key, &mut checked)?;
             submit::secrets::restore(rt, batch, &mut checked.calls, submitted);

@@ -14,6 +14,7 @@ use crate::api::error::{BatchError, Lost, SessionError};
 use crate::api::keys::{self, fresh_key};
 use crate::path::background;
 use crate::path::drive;
+use crate::path::grants;
 use crate::path::nested;
 use crate::path::stream;
 use crate::session::admission::Admission;
@@ -289,6 +290,9 @@ async fn submit_to(
     if opener.is_some() && opener != session.opener() {
         return Err(Lost::Removed.into());
     }
+    if grants::name_tools(rt, &session, &mut checked.calls).await? {
+        key = self::key(rt, &checked)?;
+    }
     if rt.secrets.is_used() {
         key = Box::pin(secrets::guarded_key(rt, &session, &checked, key)).await?;
     }
@@ -313,7 +317,8 @@ pub(crate) async fn submit_inside(
 ) -> Result<Option<Submitted>, BatchError> {
     let DriveContext { rt, session, .. } = hold;
     let (parent, trace) = (Some(asked.parent), hold.batch.head.trace.clone());
-    let checked = ShapedBatch { parent, trace, ..check(request, &rt.limits)? };
+    let mut checked = ShapedBatch { parent, trace, ..check(request, &rt.limits)? };
+    grants::name_tools(rt, session, &mut checked.calls).await?;
     let admission = session.admit().await;
     // Whoever ends the calls inside an attempt waits for the admission first, and misses none.
     if !asked.is_wanted() {

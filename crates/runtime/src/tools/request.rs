@@ -89,7 +89,7 @@ pub struct BatchRequest {
 pub struct CallRequest {
     /// The model's id of the call; generated if absent, and then the batch's key cannot be derived.
     pub id: Option<String>,
-    /// The tool's name or stable id.
+    /// The tool's name or stable id; empty where the grant says it.
     pub tool: String,
     /// Its arguments.
     pub args: Args,

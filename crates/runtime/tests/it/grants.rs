@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use windlass::approvals::{ApprovalDecision, Remember};
+use windlass::batch::StreamRequest;
 use windlass::grants::{GrantTerms, GrantToken, IssuedGrant};
 use windlass::policy::{ApprovalRule, NewPolicy};
 use windlass::sessions::SessionOpening;
@@ -75,6 +76,37 @@ async fn a_hidden_tool_runs_by_grant_and_only_by_grant() {
         assert_eq!(count.get(), 2);
         assert!(runtime.tools_of("s").await.unwrap().is_empty(), "the catalog stays as it is");
     }
+}
+
+#[tokio::test]
+async fn a_call_by_grant_need_not_name_its_tool() {
+    let (runtime, count) = (memory(), Count::default());
+    runtime.register(echo(free("pay", EffectClass::Once), &count)).unwrap();
+    let _hidden = hide(&runtime, "s", "pay");
+    let token = issue(&runtime, "s", terms("pay")).await.token;
+    let unnamed = |tool: &str| {
+        let calls = vec![by(&token, call("a", tool, n(1)))];
+        BatchRequest { calls, ..BatchRequest::default() }
+    };
+    let first = runtime.submit("s", unnamed("")).await.unwrap();
+    let key = first.key().to_owned();
+    let answer = first.settled().await.unwrap();
+    assert_eq!(states(&answer), "a succeeded");
+    assert_eq!(&*answer.calls[0].call().opened.tool, "pay", "the record has the name");
+    // It is the same call as the one that names the tool.
+    let again = runtime.submit("s", unnamed("pay")).await.unwrap();
+    assert_eq!(again.key(), key, "the derived key is over the name");
+    assert_eq!(states(&again.settled().await.unwrap()), "a succeeded");
+    assert_eq!(count.get(), 1);
+    // Pushed calls too; and one whose grant is not there is denied like any other.
+    let stream = runtime.open_batch("s", StreamRequest { key: "k".into(), ..StreamRequest::default() }).await;
+    let stream = stream.unwrap();
+    let pushed = stream.push(vec![by(&token, call("b", "", n(2)))]).await.unwrap();
+    assert_eq!(states(&pushed.settled().await.unwrap()), "b succeeded");
+    let forged = by(&GrantToken::given("grant_forged"), call("c", "", n(3)));
+    let answer = run(&runtime, "s", batch("f", vec![forged])).await;
+    assert_eq!(states(&answer), "c denied");
+    assert_eq!(count.get(), 2);
 }
 
 #[tokio::test]

@@ -70,8 +70,9 @@ pub struct CallBody {
     /// The model's id of the call: 1 to 128 printable characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The tool's name or stable id.
-    pub tool: String,
+    /// The tool's name or stable id. A call with a grant may leave it out: the grant is for one tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
     /// Its arguments: an object, or the raw text of the model. Kept as written and parsed by our own rules, so that no
     /// nesting, key or number is lost or refused on the way, and a mistake is that call's own failure.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -210,7 +211,7 @@ impl BatchBody {
     /// Converts the body to a batch. The wait is left to its caller.
     pub fn request(self, limits: &Limits) -> Result<BatchRequest, Problem> {
         let inputs = inputs(self.inputs.as_deref(), limits)?;
-        let calls = requests(self.calls, limits);
+        let calls = requests(self.calls, limits)?;
         let unattended = self.wait == Some(AnswerWait::None);
         let BatchBody { key, turn, siblings, wake, .. } = self;
         let wake = wake.into();
@@ -223,7 +224,7 @@ impl Push {
     /// Converts the body to the batch's request and its calls.
     pub fn request(self, key: String, limits: &Limits) -> Result<(StreamRequest, Vec<CallRequest>), Problem> {
         let inputs = inputs(self.inputs.as_deref(), limits)?;
-        let calls = requests(self.calls, limits);
+        let calls = requests(self.calls, limits)?;
         let Push { turn, siblings, wake, .. } = self;
         let wake = wake.into();
         Ok((StreamRequest { key, turn, siblings, inputs, wake, ..StreamRequest::default() }, calls))
@@ -310,8 +311,14 @@ impl<'de> Visitor<'de> for CountedItems<'_> {
     }
 }
 
-fn requests(calls: Vec<CallBody>, limits: &Limits) -> Vec<CallRequest> {
-    calls.into_iter().map(|call| request(call, limits)).collect()
+fn requests(calls: Vec<CallBody>, limits: &Limits) -> Result<Vec<CallRequest>, Problem> {
+    let unnamed = calls.iter().position(|call| call.tool.is_none() && call.grant.is_none());
+    if let Some(place) = unnamed {
+        return Err(wrong(format!(
+            "calls[{place}]: missing field `tool`; name the tool, or give the grant that is for it"
+        )));
+    }
+    Ok(calls.into_iter().map(|call| request(call, limits)).collect())
 }
 
 fn request(call: CallBody, limits: &Limits) -> CallRequest {
@@ -319,7 +326,7 @@ fn request(call: CallBody, limits: &Limits) -> CallRequest {
     CallRequest {
         observer: None,
         id: call.id,
-        tool: call.tool,
+        tool: call.tool.unwrap_or_default(),
         args: call.args.map_or_else(Args::default, |args| arguments(args.get(), limits)),
         // Kept as written: only the provider reads it.
         provider: call.provider.map(|data| ProviderData::written(Box::<str>::from(data))),

@@ -33,6 +33,11 @@ async fn a_grant_is_issued_used_narrowed_and_revoked() {
     assert_eq!((&answered["state"], &answered["grant"]), (&json!("succeeded"), &json!(id)));
     let denied = call(&served, &alice, "hers", "2", &token, "xyz").await;
     assert_eq!(denied["state"], "denied", "{denied}");
+    // The grant names the tool, so the call need not.
+    let unnamed = json!({"calls": [{"id": "c", "args": {"text": "xyz"}, "grant": token}], "wait": "settled"});
+    let denied = served.ask_as(Some(&alice), "POST", "/v1/sessions/hers/batches", unnamed).await.expect(200);
+    let denied = &denied["calls"][0];
+    assert_eq!((&denied["tool"], &denied["state"]), (&json!("say"), &json!("denied")), "{denied}");
     let path = format!("/v1/grants/{id}/attenuate");
     let wider = served.post(&path, json!({"session": "hers.agent", "uses": 3})).await;
     assert_eq!(wider.told(), (422, "invalid_grant".into()), "{}", wider.body);
