@@ -146,26 +146,41 @@ async fn find(
     policy: &CurrentPolicy,
 ) -> Result<PolicyFinding, Unjudged> {
     let session = &held.on.session;
-    let unread = |error: SessionError| {
-        if let SessionError::Lost(lost) = error {
-            return Unjudged::Lost(lost);
-        }
-        let what = format!("the permission of a call cannot be decided: {}", chain(&error));
-        Unjudged::Refused(Box::new(result::internal(held, Code::Internal, what)))
-    };
     let known = session.slots.of::<SessionPermission>();
-    let (labels, exposure) = session.judged_by(&held.on.rt, &known).await.map_err(unread)?;
+    let (labels, exposure) =
+        session.judged_by(&held.on.rt, &known).await.map_err(|error| unread(held, error))?;
     let place = held.place();
     let principal = place.principal();
     let tool_asks = tool.asks_about(args);
     let call = CallFacts { principal, labels, turn: place.turn(), args, exposure, tool_asks };
-    let judgement = match policy.judge(tool, &call) {
-        PolicyRuling::Allows(judged) => return Ok(PolicyFinding::Allowed(judged, None)),
+    match policy.judge(tool, &call) {
+        PolicyRuling::Allows(judged) => Ok(PolicyFinding::Allowed(judged, None)),
         PolicyRuling::Objects(judgement) if judgement.ruling == Ruling::Deny => {
-            return Ok(PolicyFinding::Denied(policy.judged(&judgement, false)));
+            Ok(PolicyFinding::Denied(policy.judged(&judgement, false)))
         }
-        PolicyRuling::Objects(judgement) => judgement,
-    };
+        // Boxed, as all that is rare, so that calls that are allowed need no room for it.
+        PolicyRuling::Objects(judgement) => Box::pin(find_answer(held, tool, args, policy, judgement)).await,
+    }
+}
+
+fn unread(held: &Held, error: SessionError) -> Unjudged {
+    if let SessionError::Lost(lost) = error {
+        return Unjudged::Lost(lost);
+    }
+    let what = format!("the permission of a call cannot be decided: {}", chain(&error));
+    Unjudged::Refused(Box::new(result::internal(held, Code::Internal, what)))
+}
+
+/// Rules ask about the call: whether somebody has answered, for this start or for calls of its kind.
+async fn find_answer(
+    held: &Held,
+    tool: &Arc<Registered>,
+    args: &Value,
+    policy: &CurrentPolicy,
+    judgement: Judgement,
+) -> Result<PolicyFinding, Unjudged> {
+    let (session, place) = (&held.on.session, held.place());
+    let principal = place.principal();
     // Where an ask is answered already, the record says by what in place of the rules that ask.
     let answered = |by: Vec<Arc<str>>| Some(Arc::new(JudgedCall { by, ..policy.judged(&judgement, true) }));
     let bound = bound(held, tool, args).await.map_err(Unjudged::Refused)?;
@@ -182,7 +197,11 @@ async fn find(
     let by_session = held.call.opened.grant.is_none();
     let asked =
         AskedCall { principal, contract: &tool.contract, judgement: &judgement, args, now: held.now() };
-    if by_session && let Some(id) = session.remembered_for(&held.on.rt, &asked).await.map_err(unread)? {
+    let remembered = match by_session {
+        true => session.remembered_for(&held.on.rt, &asked).await.map_err(|error| unread(held, error))?,
+        false => None,
+    };
+    if let Some(id) = remembered {
         let by = vec![format!("remembered {id}").into()];
         return Ok(PolicyFinding::Allowed(answered(by), None));
     }
