@@ -128,9 +128,35 @@ pub struct RuleDecision<'a> {
     /// The strictest ruling of everything that matched.
     pub ruling: Ruling,
     /// Every matching rule with that ruling.
-    pub rules: Vec<&'a Arc<PolicyRule>>,
+    pub rules: DecidingRules<'a>,
     by_tool: bool,
     by_default: bool,
+}
+
+/// The rules that decide about a call. Mostly there is one, which needs no allocation.
+#[derive(Clone, Debug, Default)]
+pub struct DecidingRules<'a> {
+    first: Option<&'a Arc<PolicyRule>>,
+    others: Vec<&'a Arc<PolicyRule>>,
+}
+
+impl<'a> DecidingRules<'a> {
+    /// Whether no rule decides.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// The rules, in the order of the policy.
+    pub fn iter(&self) -> impl Iterator<Item = &'a Arc<PolicyRule>> {
+        self.first.into_iter().chain(self.others.iter().copied())
+    }
+
+    fn add(&mut self, rule: &'a Arc<PolicyRule>) {
+        match self.first {
+            None => self.first = Some(rule),
+            Some(_) => self.others.push(rule),
+        }
+    }
 }
 
 /// The ruling on one call, and where it comes from.
@@ -312,17 +338,21 @@ impl ToolRules {
     pub fn decide(&self, call: &CallFacts<'_>) -> RuleDecision<'_> {
         let tool_asks = self.asks || call.tool_asks;
         let ruling = if tool_asks { Ruling::Ask } else { Ruling::Allow };
-        let mut decision =
-            RuleDecision { ruling, rules: Vec::new(), by_tool: tool_asks, by_default: !tool_asks };
+        let mut decision = RuleDecision {
+            ruling,
+            rules: DecidingRules::default(),
+            by_tool: tool_asks,
+            by_default: !tool_asks,
+        };
         for rule in self.rules.iter().filter(|rule| rule.matches(call)) {
             decision.by_default = false;
             if rule.ruling > decision.ruling {
                 decision.ruling = rule.ruling;
                 decision.by_tool = false;
-                decision.rules.clear();
+                decision.rules = DecidingRules::default();
             }
             if rule.ruling == decision.ruling {
-                decision.rules.push(rule);
+                decision.rules.add(rule);
             }
         }
         if decision.by_default {
@@ -361,9 +391,9 @@ impl Judgement {
         }
     }
 
-    fn of(ruling: Ruling, deciding: &[&Arc<PolicyRule>], by_tool: bool) -> Judgement {
+    fn of(ruling: Ruling, deciding: &DecidingRules<'_>, by_tool: bool) -> Judgement {
         let by_rule =
-            |rule: &&Arc<PolicyRule>| DecidedBy::Rule { name: Arc::clone(&rule.name), digest: rule.digest };
+            |rule: &Arc<PolicyRule>| DecidedBy::Rule { name: Arc::clone(&rule.name), digest: rule.digest };
         let by = by_tool.then_some(DecidedBy::Tool).into_iter().chain(deciding.iter().map(by_rule)).collect();
         let reason = deciding.iter().find_map(|rule| rule.reason.clone());
         if ruling != Ruling::Ask {

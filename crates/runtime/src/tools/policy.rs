@@ -44,10 +44,9 @@ impl ToolPolicy {
     /// The record of an allowed call.
     fn allowed_by(&self, decision: &RuleDecision<'_>) -> Arc<JudgedCall> {
         let record = || Arc::new(judged(self.version, &decision.judgement(), true));
-        let first = || (decision.rules.iter().map(|rule| Arc::clone(rule)).collect(), record());
+        let first = || (decision.rules.iter().map(Arc::clone).collect(), record());
         let (rules, known) = self.allowed.get_or_init(first);
-        let is_same = |(rule, known): (&&Arc<PolicyRule>, &Arc<PolicyRule>)| Arc::ptr_eq(rule, known);
-        if rules.len() == decision.rules.len() && decision.rules.iter().zip(rules).all(is_same) {
+        if decision.rules.iter().map(Arc::as_ptr).eq(rules.iter().map(Arc::as_ptr)) {
             return Arc::clone(known);
         }
         record()
