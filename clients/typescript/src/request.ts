@@ -43,8 +43,17 @@ export async function ask(url: string, { method, token, body, bytes, giveUpMs, i
       continue;
     }
     if (!BUSY.includes(response.status) || Date.now() > until) throw await Problem.of(response);
-    await response.body?.cancel();
-    await pause(spread(delay));
+    await pause(spread(Math.min(await waitOf(response, delay), RETRY_MS_MAX)));
+  }
+}
+
+/** How long a busy server asks to wait; the header knows only whole seconds. */
+async function waitOf(response: Response, usual: number): Promise<number> {
+  try {
+    const told = ((await response.json()) as { retry_after_ms?: unknown }).retry_after_ms;
+    return typeof told === "number" ? told : usual;
+  } catch {
+    return usual;
   }
 }
 

@@ -14,7 +14,7 @@ import httpx
 
 from ._errors import Problem
 from ._schema import plain
-from ._wire import problem_of
+from ._wire import problem_of, wait_of
 
 Wire = Literal["openai_chat", "openai_responses", "anthropic", "gemini"]
 RETRY_S = 0.1
@@ -176,10 +176,12 @@ class Client:
                     break
                 if time.monotonic() > until:
                     raise problem_of(response)
+                wait = wait_of(response, delay)
             except httpx.HTTPError:
                 if time.monotonic() > until:
                     raise
-            time.sleep(delay)
+                wait = delay
+            time.sleep(min(wait, RETRY_S_MAX))
             delay = min(delay * 2, RETRY_S_MAX)
         if response.is_error:
             raise problem_of(response)
@@ -281,10 +283,12 @@ class AsyncClient:
                     break
                 if time.monotonic() > until:
                     raise problem_of(response)
+                wait = wait_of(response, delay)
             except httpx.HTTPError:
                 if time.monotonic() > until:
                     raise
-            await asyncio.sleep(delay)
+                wait = delay
+            await asyncio.sleep(min(wait, RETRY_S_MAX))
             delay = min(delay * 2, RETRY_S_MAX)
         if response.is_error:
             raise problem_of(response)

@@ -22,7 +22,7 @@ from ._attempt import Attempt, ended
 from ._context import Context, SyncContext
 from ._errors import Problem, Stopped, ToolFailure
 from ._tool import Tool
-from ._wire import problem_of
+from ._wire import problem_of, wait_of
 
 log = logging.getLogger("windlass")
 
@@ -381,7 +381,7 @@ class Toolbox:
                 response = await self._http.request(method, path, content=content, headers=headers)
                 if response.status_code not in (429, 502, 503, 504):
                     break
-                wait = float(response.headers.get("Retry-After", delay))
+                wait = wait_of(response, delay)
                 self._is_away = False
             except (httpx.LocalProtocolError, httpx.UnsupportedProtocol):
                 # A wrong address or token does not become right.

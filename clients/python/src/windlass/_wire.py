@@ -16,3 +16,11 @@ def problem_of(response: httpx.Response) -> Problem:
         return Problem(response.status_code, str(body["code"]), str(body["detail"]))
     except (ValueError, KeyError, TypeError):
         return Problem(response.status_code, "unknown", response.text[:500])
+
+
+def wait_of(response: httpx.Response, usual: float) -> float:
+    """How long a busy server asks to wait, in seconds; the header knows only whole ones."""
+    try:
+        return float(response.json()["retry_after_ms"]) / 1000
+    except (ValueError, KeyError, TypeError):
+        return usual
