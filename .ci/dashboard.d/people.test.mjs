@@ -98,7 +98,7 @@ test("a call that waits behind another one says so, and links it", async () => {
 
 test("a question and a call of a tool by keyboard alone, from the login on", async () => {
   const [asked] = (await rig.submit("house", [{ id: "gate", tool: "paint", args: { door: "gate" } }])).calls;
-  const page = await (await rig.browser.newContext({ reducedMotion: "reduce" })).newPage();
+  const page = await (await rig.context()).newPage();
   await page.goto(rig.url);
   await tabTo(page, page.getByLabel("Or paste a token"));
   await page.keyboard.insertText(rig.token);

@@ -86,9 +86,16 @@ export class Rig {
     return this.api(`/v1/sessions/${session}/batches`, { calls, wait: "none", ...more });
   }
 
+  /** The pages of one person, who is not logged in yet. */
+  async context(options = {}) {
+    const context = await this.browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", ...options });
+    context.setDefaultTimeout(HANGS_MS);
+    return context;
+  }
+
   /** A page that is logged in. What goes wrong in it is kept in `page.wrong`. */
   async page(options = {}) {
-    const context = await this.browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", ...options });
+    const context = await this.context(options);
     const page = await context.newPage();
     watch(page);
     await page.goto(this.open());
@@ -134,15 +141,16 @@ export const ready = (button) => button.evaluate((one) => new Promise((done) => 
   }, 50);
 }));
 
-/** Presses a button that decides until it has taken the press: what has just moved takes none, and the page may move it at any time. */
+/** Presses a button that decides until it has taken the press: what has just moved refuses it, and the page may move it at any time. */
 async function pressed(button, press) {
   const page = button.page();
   for (let taken = false; !taken; ) {
     await ready(button);
     await button.evaluate((one) => {
-      const note = () => (window.pressed = one.getAttribute("aria-disabled") !== "true");
       window.pressed = false;
-      one.addEventListener("click", note, { capture: true, once: true });
+      // Behind the page's own handler, which says whether it has taken the press.
+      const note = (event) => event.composedPath().includes(one) && (window.pressed = !event.defaultPrevented);
+      window.addEventListener("click", note, { once: true });
     });
     await press();
     taken = await page.evaluate(() => window.pressed);
@@ -185,13 +193,16 @@ export function watch(page) {
   page.on("console", (message) => /content.security|trusted/i.test(message.text()) && page.wrong.push(message.text()));
 }
 
+/** A test that hangs fails after so long; nothing that works takes it, also on a machine that does much else. */
+const HANGS_MS = 60_000;
+
 /** Asks until it is so. */
 export async function until(what, ask) {
-  const deadline = Date.now() + 20_000;
+  const deadline = Date.now() + HANGS_MS;
   for (;;) {
     const found = await ask();
     if (found) return found;
-    if (Date.now() > deadline) throw new Error(`${what}: not within 20 s`);
+    if (Date.now() > deadline) throw new Error(`${what}: not within ${HANGS_MS / 1_000} s`);
     await new Promise((done) => setTimeout(done, 20));
   }
 }

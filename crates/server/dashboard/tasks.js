@@ -71,7 +71,6 @@ function useLog(at, session) {
   const [pieces, setPieces] = useState([]);
   const last = pieces.at(-1)?.no;
   const more = useLoad((signal) => get(at + "/log" + query({ limit: 200, after: last }), signal), [at, last], { session });
-  useEffect(() => setPieces([]), [at]);
   useEffect(() => {
     const fresh = (more.data?.items ?? []).filter((piece) => piece.no > (last ?? 0));
     if (fresh.length > 0) setPieces([...pieces, ...fresh].slice(-2_000));

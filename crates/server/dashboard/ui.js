@@ -16,15 +16,25 @@ const INERT_MS = 500;
 
 // However often something changes, the page is drawn at most ten times a second: the first change at once, those behind it together.
 let drawnAt = -DRAW_MS;
-options.debounceRendering = (draw) => {
-  const wait = drawnAt + DRAW_MS - performance.now();
-  const now = () => {
-    drawnAt = performance.now();
-    draw();
-  };
-  if (wait <= 0) queueMicrotask(now);
-  else setTimeout(now, wait);
+/** @type {(() => void) | null} */
+let undrawn = null;
+let drawTimer = 0;
+const drawNow = () => {
+  const draw = undrawn;
+  if (!draw) return;
+  clearTimeout(drawTimer);
+  undrawn = null;
+  drawnAt = performance.now();
+  draw();
 };
+options.debounceRendering = (draw) => {
+  undrawn = draw;
+  const wait = drawnAt + DRAW_MS - performance.now();
+  if (wait <= 0) queueMicrotask(drawNow);
+  else drawTimer = setTimeout(drawNow, wait);
+};
+// Whoever presses something means it as it is now, with what was typed a moment ago: nothing waits to be drawn then.
+for (const press of ["click", "keydown"]) addEventListener(press, drawNow, { capture: true });
 
 // ---- Router: the screen is the path, the filters are the query.
 
@@ -40,7 +50,7 @@ addEventListener("popstate", () => routed.forEach((listener) => listener(false))
 
 export function useRoute() {
   const [, draw] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const listener = () => draw((count) => count + 1);
     routed.add(listener);
     return () => routed.delete(listener);
@@ -164,29 +174,28 @@ export function Decide({ onPress, kind = "", busy = false, children }) {
   const box = useRef(null);
   const [ready, setReady] = useState(false);
   const seen = useRef({ top: NaN, left: NaN, since: 0 });
+  /** Whether it has stood at its place for long enough. */
+  const look = () => {
+    const { top, left } = box.current.getBoundingClientRect();
+    const place = { top: top + scrollY, left: left + scrollX };
+    const stays = Math.abs(place.top - seen.current.top) <= 2 && Math.abs(place.left - seen.current.left) <= 2;
+    if (!stays) seen.current = { ...place, since: performance.now() };
+    const isReady = stays && performance.now() - seen.current.since >= INERT_MS;
+    setReady(isReady);
+    return isReady;
+  };
   useLayoutEffect(() => {
-    const look = () => {
-      const { top, left } = box.current.getBoundingClientRect();
-      const place = { top: top + scrollY, left: left + scrollX };
-      const moved = Math.abs(place.top - seen.current.top) > 2 || Math.abs(place.left - seen.current.left) > 2;
-      if (moved || Number.isNaN(seen.current.top)) {
-        seen.current = { ...place, since: performance.now() };
-        setReady(false);
-      } else if (performance.now() - seen.current.since >= INERT_MS) {
-        setReady(true);
-      }
-    };
     look();
     const timer = setInterval(look, DRAW_MS);
     return () => clearInterval(timer);
   }, []);
-  const inert = !ready || busy;
-  return html`<button
-    ref=${box}
-    class=${kind}
-    aria-disabled=${inert}
-    onClick=${() => inert || onPress()}
-  >${children}</button>`;
+  // Looked at once more: it may have moved since the last look. A press that is not taken is refused, for whoever listens behind it.
+  const press = (event) => {
+    const isTaken = ready && !busy && look();
+    if (isTaken) onPress();
+    else event.preventDefault();
+  };
+  return html`<button ref=${box} class=${kind} aria-disabled=${!ready || busy} onClick=${press}>${children}</button>`;
 }
 
 // ---- States and times
