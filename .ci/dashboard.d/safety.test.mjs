@@ -115,6 +115,68 @@ test("where a browser does not say which site asks, the origin decides", async (
   await page.context().close();
 });
 
+test("where a browser does not say which site asks, nobody frames the page", async (t) => {
+  const page = await rig.page();
+  const older = await proxied(rig.url, "site");
+  t.after(() => older.close());
+  for (const name of ["127.0.0.1", FOREIGN]) {
+    const stranger = await strangerAt(page.context(), name, t, older.url);
+    await stranger.evaluate((url) => new Promise((done) => {
+      const frame = document.querySelector("iframe");
+      frame.onload = done;
+      frame.src = url + "/";
+    }), older.url);
+    assert.deepEqual(stranger.statuses.slice(0, 1), [200], "the page is given");
+    const framed = await stranger.frames()[1].evaluate(() => location.href);
+    assert.equal(framed, "chrome-error://chromewebdata/", `${name}: and not shown`);
+  }
+  await page.context().close();
+});
+
+test("a text that became a script all the same would do nothing", async () => {
+  const page = await rig.page();
+  const done = await page.evaluate(async (elsewhere) => {
+    const done = [];
+    const note = (/** @type {string} */ what) => done.push(what);
+    Object.assign(window, { note });
+    const tries = {
+      markup: () => (document.body.insertAdjacentHTML("beforeend", "<i></i>"), note("markup")),
+      "a script in the page": () => document.body.append(Object.assign(document.createElement("script"), { text: "note('a script in the page')" })),
+      "a script from elsewhere": () => document.body.append(Object.assign(document.createElement("script"), { src: elsewhere })),
+      "a handler": () => {
+        const box = document.createElement("div");
+        box.setAttribute("onclick", "note('a handler')");
+        document.body.append(box);
+        box.click();
+      },
+      "a link": () => Object.assign(document.createElement("a"), { href: "javascript:note('a link')" }).click(),
+      // Later, since what is evaluated for a test may do more than the page.
+      evaluation: () => new Promise((done, refused) => setTimeout(() => {
+        try {
+          (0, eval)("note('evaluation')");
+          done(undefined);
+        } catch (error) {
+          refused(error);
+        }
+      })),
+      "a style": () => document.body.append(Object.assign(document.createElement("style"), { textContent: "body { color: rgb(1, 2, 3) }" })),
+      "a request elsewhere": () => fetch(elsewhere, { mode: "no-cors" }).then(() => note("a request elsewhere")),
+    };
+    for (const attempt of Object.values(tries)) {
+      try {
+        await attempt();
+      } catch {
+        // Refused, as it should be.
+      }
+    }
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    if (getComputedStyle(document.body).color === "rgb(1, 2, 3)") note("a style");
+    return done;
+  }, `${rig.url.replace("127.0.0.1", FOREIGN)}/assets/app.js`);
+  assert.deepEqual(done, []);
+  await page.context().close();
+});
+
 test("a foreign name that was bound to this server gets nothing, not even the page", async () => {
   const context = await rig.context();
   const page = await context.newPage();

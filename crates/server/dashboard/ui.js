@@ -33,8 +33,9 @@ options.debounceRendering = (draw) => {
   if (wait <= 0) queueMicrotask(drawNow);
   else drawTimer = setTimeout(drawNow, wait);
 };
-// Whoever presses something means it as it is now, with what was typed a moment ago: nothing waits to be drawn then.
-for (const press of ["click", "keydown"]) addEventListener(press, drawNow, { capture: true });
+// Whoever presses something means it as it is now, with what was typed a moment ago: nothing waits to be drawn then. Not with the click,
+// at which a box is already checked and would be drawn as it was before.
+for (const press of ["pointerdown", "keydown"]) addEventListener(press, drawNow, { capture: true });
 
 // ---- Router: the screen is the path, the filters are the query.
 
