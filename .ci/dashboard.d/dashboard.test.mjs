@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { decide, loaded, pressByKey, ready, Rig, screens, shot, tabTo, until, watch, workIn } from "./rig.mjs";
+import { AGAIN, ask, decide, loaded, pressByKey, ready, Rig, screens, shot, tabTo, until, watch, workIn } from "./rig.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SHOTS = process.env.SHOTS;
@@ -200,7 +200,7 @@ test("of two who approve the same, one wins, and who was late is told", async ()
   const card = page.getByRole("article").filter({ hasText: "call race" });
   await card.waitFor();
   const waits = (await rig.api("/v1/waiting?kind=approval")).items.find((item) => item.call_id === "race");
-  const stale = await fetch(`${rig.url}/v1/approvals/${waits.id}`, { method: "POST", headers: { Authorization: `Bearer ${rig.token}` }, body: JSON.stringify({ decision: "approve", digest: "00" }) });
+  const stale = await ask(`${rig.url}/v1/approvals/${waits.id}`, { method: "POST", token: rig.token, body: { decision: "approve", digest: "00" } });
   assert.equal(stale.status, 409, "another digest than the one that was shown");
   // The page does not hear of the first answer before it gives its own.
   await page.route("**/v1/waiting*", (route) => route.abort());
@@ -218,7 +218,7 @@ test("if what would run is not what was shown, nothing is decided, and the diffe
   // What the page was shown is not what would run: another account.
   let isOld = true;
   await page.route("**/v1/waiting*", async (route) => {
-    const answer = await route.fetch();
+    const answer = await route.fetch(AGAIN);
     const text = await answer.text();
     const old = text.replace(/"digest":"[^"]*"/g, '"digest":"00"').replaceAll(big, "7");
     await route.fulfill({ response: answer, body: isOld ? old : text });
@@ -226,7 +226,7 @@ test("if what would run is not what was shown, nothing is decided, and the diffe
   // It learns what would run once it was refused, and not before.
   const refusals = [];
   await page.route("**/v1/approvals/*", async (route) => {
-    const answer = await route.fetch();
+    const answer = await route.fetch(AGAIN);
     if (isOld) refusals.push(answer.status());
     isOld = false;
     await route.fulfill({ response: answer });

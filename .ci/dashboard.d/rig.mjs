@@ -2,6 +2,7 @@
 import { chromium } from "playwright-core";
 import { execFileSync, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -16,6 +17,25 @@ export const FOREIGN = "foreign.example";
 export const REBOUND = "rebound.example";
 
 const launch = () => chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", `--host-resolver-rules=MAP ${FOREIGN} 127.0.0.1, MAP ${REBOUND} 127.0.0.1`] });
+
+/**
+ * A request over a connection of its own: one that is kept may be closed by the server just when it is used again, and whether that happens
+ * is chance. For the same reason what goes through a page's route is tried again (`AGAIN`).
+ * @param {string} url @param {{method?: string, token?: string, headers?: Record<string, string>, body?: any}} options
+ * @returns {Promise<{status: number, headers: Record<string, any>, text: string}>}
+ */
+export function ask(url, { method = "GET", token, headers = {}, body } = {}) {
+  const sent = body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body);
+  return new Promise((done, failed) => {
+    const asked = request(url, { method, agent: false, headers: { ...headers, ...(token && { Authorization: `Bearer ${token}` }) } }, (answer) => {
+      const parts = [];
+      answer.on("data", (part) => parts.push(part)).on("error", failed);
+      answer.on("end", () => done({ status: answer.statusCode ?? 0, headers: answer.headers, text: Buffer.concat(parts).toString() }));
+    });
+    asked.on("error", failed).end(sent);
+  });
+}
+export const AGAIN = { maxRetries: 3 };
 
 /** A server of `windlass dev`, and a browser. */
 export class Rig {
@@ -33,8 +53,8 @@ export class Rig {
 
   /** How many pages hold a stream. */
   async readers() {
-    const answer = await fetch(this.url + "/metrics", { headers: { Authorization: `Bearer ${this.token}` } });
-    return Number(/^windlass_event_readers (\d+)/m.exec(await answer.text())[1]);
+    const { text } = await ask(this.url + "/metrics", { token: this.token });
+    return Number(/^windlass_event_readers (\d+)/m.exec(text)[1]);
   }
 
   /** Starts the server, or starts it again. The link is the one that it prints. */
@@ -74,11 +94,8 @@ export class Rig {
   }
 
   async api(path, body, method = body === undefined ? "GET" : "POST") {
-    const headers = { Authorization: `Bearer ${this.token}` };
-    const sent = body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body);
-    const answer = await fetch(this.url + path, { method, headers, body: sent });
-    const text = await answer.text();
-    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
+    const { status, text } = await ask(this.url + path, { method, body, token: this.token });
+    if (status >= 300) throw new Error(`${method} ${path}: ${status} ${text}`);
     return JSON.parse(text);
   }
 

@@ -4,7 +4,7 @@ import { createServer } from "node:http";
 import { after, before, test } from "node:test";
 import { payloads } from "./payloads.mjs";
 import { proxied } from "./without.mjs";
-import { FOREIGN, loaded, REBOUND, Rig, screens, until, workIn } from "./rig.mjs";
+import { AGAIN, ask, FOREIGN, loaded, REBOUND, Rig, screens, until, workIn } from "./rig.mjs";
 
 /** @type {Rig} */
 let rig;
@@ -194,10 +194,10 @@ test("a foreign name that was bound to this server gets nothing, not even the pa
 
 test("the headers are the strict ones, on the page and on every asset", async () => {
   for (const path of ["/", "/ui/calls", "/assets/app.js", "/assets/style.css", "/assets/vendor/preact.mjs"]) {
-    const { headers } = await fetch(rig.url + path);
-    const found = ["content-security-policy", "x-frame-options", "x-content-type-options", "referrer-policy", "cross-origin-opener-policy", "cross-origin-resource-policy", "access-control-allow-origin"].map((name) => headers.get(name));
+    const { headers } = await ask(rig.url + path);
+    const found = ["content-security-policy", "x-frame-options", "x-content-type-options", "referrer-policy", "cross-origin-opener-policy", "cross-origin-resource-policy", "access-control-allow-origin"].map((name) => headers[name] ?? null);
     assert.deepEqual(found, [POLICY, "DENY", "nosniff", "no-referrer", "same-origin", "same-origin", null], path);
-    assert.equal((await fetch(rig.url + path, { headers: { "If-None-Match": headers.get("etag") } })).status, 304, path);
+    assert.equal((await ask(rig.url + path, { headers: { "If-None-Match": headers.etag } })).status, 304, path);
   }
 });
 
@@ -245,7 +245,7 @@ test("100 texts that would do something, in every field of every screen: none do
     // Names are planted, too, so that the server knows none of them: what it would say is said here.
     const said = Object.entries(SAID).find(([end]) => url.endsWith(end) && !url.includes("/schedules/"))?.[1];
     if (said) return await route.fulfill({ contentType: "application/json", body: JSON.stringify(planted(said, ` [${count % all.length}] ${all[(url.length + count) % all.length]}`, false)) }).catch(() => {});
-    if (!answers.has(url)) answers.set(url, route.fetch().then(async (answer) => ({ status: answer.status(), text: await answer.text() })));
+    if (!answers.has(url)) answers.set(url, route.fetch(AGAIN).then(async (answer) => ({ status: answer.status(), text: await answer.text() })));
     const { status, text } = await answers.get(url);
     // Refusals are shown, too.
     const body = count % 31 === 30 ? { code: "internal", detail: "refused" } : JSON.parse(text);
