@@ -125,6 +125,22 @@ test("a question and a call of a tool by keyboard alone, from the login on", asy
   await page.context().close();
 });
 
+test("a call that is tried again says when, and what went wrong before", async () => {
+  const [sailing] = (await rig.submit("tide", [{ id: "ebb", tool: "sail", args: { ship: "Ann" } }])).calls;
+  await until("it waits for the tide", async () => (await callNow(sailing.call)).state === "retrying");
+  const page = await rig.page();
+  await page.goto(`${rig.url}/ui/calls?state=retrying`);
+  await page.getByRole("list", { name: "Calls" }).getByRole("link").filter({ hasText: "ebb" }).click();
+  const top = page.locator("main");
+  await top.getByText(/waits for its next attempt/).first().waitFor();
+  await top.locator(".wrong").getByText(/attempt 1 .*The tide is out/).waitFor();
+  await shot(page, "retrying");
+  await decide(page.getByRole("button", { name: "Cancel", exact: true }));
+  await ended(sailing.call, "cancelled");
+  assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
 test("a race names its winner, and marks whom it did not need", async () => {
   const calls = [{ id: "slow", tool: "lift", args: { crane: "east", ms: 60_000 } }, { id: "fast", tool: "lift", args: { crane: "west", ms: 50 } }];
   await rig.submit("race", calls, { key: "race", siblings: "race" });

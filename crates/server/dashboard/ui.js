@@ -270,7 +270,7 @@ const BLOCKED = /^(claim of|same_as) ([0-9a-z]{26})(?: \(([^)]*)\))?/;
 
 /** The first word of why a call waits, for people. */
 const WAITS = {
-  approval: "somebody must approve it: asked",
+  approval: "somebody must approve it, asked",
   input: "somebody must answer a question,",
   connection: "somebody must make a connection",
   completion: "waits for an answer from outside",
@@ -291,7 +291,9 @@ const WAITS = {
 export function why(given) {
   const blocked = BLOCKED.exec(given);
   const word = /^[a-z_]+/.exec(given)?.[0] ?? "";
-  if (!blocked && Object.hasOwn(WAITS, word)) given = WAITS[word] + String(given).slice(word.length);
+  const asked = /^approval by (.+) until (\S+)$/.exec(given);
+  if (asked) given = `needs an approval until ${asked[2]}, asked by ${asked[1]}`;
+  else if (!blocked && Object.hasOwn(WAITS, word)) given = WAITS[word] + String(given).slice(word.length);
   const told = blocked ? `${BEHIND[blocked[1]]} ${blocked[3] ?? "another call"}${String(given).slice(blocked[0].length)}` : given;
   const local = (time) => {
     const [at, day] = [new Date(time), /** @type {const} */ ({ day: "numeric", month: "short" })];

@@ -6,17 +6,16 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass::ask::Target;
-use windlass::clock::{Clock, SystemClock};
 use windlass::inspect::{self, WaitingCall, WaitingKind, WaitingSearch};
 use windlass::sessions::SessionOpening;
 use windlass::store::memory::MemoryStore;
+use windlass::time::{Clock, SystemClock};
 use windlass::{Config, EffectClass, Runtime, Submitted};
 use windlass_testkit::fault_store::{FaultPlan, FaultReach, FaultStore, Method};
 
 /// A runtime, and its store, which counts what is asked of it.
 fn counted() -> (Runtime, FaultStore) {
-    let store =
-        FaultStore::new(Arc::new(MemoryStore::new().unwrap()), FaultPlan::Never, FaultReach::Store);
+    let store = FaultStore::new(Arc::new(MemoryStore::new().unwrap()), FaultPlan::Never, FaultReach::Store);
     let config = Config { store: Arc::new(store.clone()), ..Config::new(MemoryStore::new().unwrap()) };
     let runtime = Runtime::new(config);
     runtime.register(echo(asking("pay", EffectClass::Once), &Count::default())).unwrap();
@@ -61,15 +60,15 @@ async fn what_is_listed_is_what_a_fresh_reading_finds_whatever_happens_between_t
     let of = |id: &str| waits.iter().find(|waits| waits.call_id == id).unwrap();
     runtime.decide(&of("a").id, &yes(of("a")), "ann").await.unwrap();
     runtime.decide(&of("d").id, &no(of("d"), "not now"), "ann").await.unwrap();
-    made["a"].settled().await.unwrap();
-    made["d"].settled().await.unwrap();
+    made.remove("a").unwrap().settled().await.unwrap();
+    made.remove("d").unwrap().settled().await.unwrap();
     assert_eq!(ids(&listed(&runtime, &store).await), ["c", "b"], "the nearest deadline first");
     runtime.answer(&of("b").id, &json!("red")).await.unwrap();
-    made["b"].settled().await.unwrap();
+    made.remove("b").unwrap().settled().await.unwrap();
     let later = wait_in(&runtime, "s", "e", "pay").await;
     assert_eq!(ids(&listed(&runtime, &store).await), ["c", "e"]);
     runtime.cancel(Target::Session("s"), None).await.unwrap();
-    made["c"].settled().await.unwrap();
+    made.remove("c").unwrap().settled().await.unwrap();
     later.settled().await.unwrap();
     assert!(listed(&runtime, &store).await.is_empty());
 }
@@ -78,8 +77,10 @@ async fn what_is_listed_is_what_a_fresh_reading_finds_whatever_happens_between_t
 async fn a_part_is_what_was_searched_and_goes_on_behind_its_place() {
     let (runtime, store) = counted();
     let opening = SessionOpening { principal: "carl".into(), ..SessionOpening::default() };
-    runtime.open_session("of carl", opening).await.unwrap();
-    for (session, id, tool) in [("s", "a", "pay"), ("of carl", "b", "pay"), ("s", "c", "asks"), ("s", "d", "pay")] {
+    runtime.open_session("carls", opening).await.unwrap();
+    for (session, id, tool) in
+        [("s", "a", "pay"), ("carls", "b", "pay"), ("s", "c", "asks"), ("s", "d", "pay")]
+    {
         wait_in(&runtime, session, id, tool).await;
     }
     let part = async |search: WaitingSearch<'_>, limit: usize| {
@@ -92,7 +93,7 @@ async fn a_part_is_what_was_searched_and_goes_on_behind_its_place() {
     assert_eq!(part(WaitingSearch { after: next, ..WaitingSearch::default() }, 2).await, ("c".into(), None));
     let kind = Some(WaitingKind::Question);
     assert_eq!(part(WaitingSearch { kind, ..WaitingSearch::default() }, 2).await, ("c".into(), None));
-    let session = Some("of carl");
+    let session = Some("carls");
     assert_eq!(part(WaitingSearch { session, ..WaitingSearch::default() }, 2).await, (String::new(), None));
     assert_eq!(runtime.count_waiting(|principal| principal == Some("carl")).await.unwrap(), 1);
     assert_eq!(listed(&runtime, &store).await.len(), 4);

@@ -187,12 +187,16 @@ impl IndexedSession {
 /// The waits of one batch.
 async fn waits_in(reader: &WaitingReader<'_>, no: BatchNo) -> Result<Vec<IndexedWait>, SessionError> {
     let Some(batch) = reader.folded(no).await? else { return Ok(Vec::new()) };
-    let wait = |(call, wait): (CallId, WaitingCall)| IndexedWait { place: wait.place(), kind: wait.kind, call };
+    let wait =
+        |(call, wait): (CallId, WaitingCall)| IndexedWait { place: wait.place(), kind: wait.kind, call };
     Ok(reader.waits(no, &batch).into_iter().map(wait).collect())
 }
 
 /// The calls of a session that ended as unknown.
-async fn unknown_calls(reader: &WaitingReader<'_>, session: &SessionRow) -> Result<Vec<CallId>, SessionError> {
+async fn unknown_calls(
+    reader: &WaitingReader<'_>,
+    session: &SessionRow,
+) -> Result<Vec<CallId>, SessionError> {
     let (mut after, mut found) = (None::<String>, Vec::new());
     loop {
         let shelf = Space::Unknown.of(session.no);
