@@ -24,12 +24,14 @@ const drawNow = () => {
   if (!draw) return;
   clearTimeout(drawTimer);
   undrawn = null;
+  // What changes while it is drawn waits as well, and the pause begins when all is there.
   drawnAt = performance.now();
   draw();
+  drawnAt = performance.now();
 };
 options.debounceRendering = (draw) => {
   undrawn = draw;
-  const wait = drawnAt + DRAW_MS - performance.now();
+  const wait = Math.ceil(drawnAt + DRAW_MS - performance.now());
   if (wait <= 0) queueMicrotask(drawNow);
   else drawTimer = setTimeout(drawNow, wait);
 };
