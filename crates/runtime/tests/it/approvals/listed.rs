@@ -67,6 +67,17 @@ async fn what_is_listed_is_what_a_fresh_reading_finds_whatever_happens_between_t
     made.remove("b").unwrap().settled().await.unwrap();
     let later = wait_in(&runtime, "s", "e", "pay").await;
     assert_eq!(ids(&listed(&runtime, &store).await), ["c", "e"]);
+    // A batch that stays open, and of which one call was answered.
+    let pair = batch("pair", vec![call("x", "pay", n(1)), call("y", "pay", n(2))]);
+    let pair = runtime.submit("t", pair).await.unwrap();
+    pair.stands_still().await.unwrap();
+    let waits = listed(&runtime, &store).await;
+    assert_eq!(ids(&waits), ["c", "e", "x", "y"]);
+    runtime.decide(&waits[2].id, &yes(&waits[2]), "ann").await.unwrap();
+    pair.stands_still().await.unwrap();
+    assert_eq!(ids(&listed(&runtime, &store).await), ["c", "e", "y"]);
+    runtime.cancel(Target::Session("t"), None).await.unwrap();
+    pair.settled().await.unwrap();
     runtime.cancel(Target::Session("s"), None).await.unwrap();
     made.remove("c").unwrap().settled().await.unwrap();
     later.settled().await.unwrap();
