@@ -155,14 +155,16 @@ test("idle time is folded, and nothing else", async () => {
       { kind: "attempt", attempt: 2, from_us: 3_600 * second, to_us: 3_601 * second, end: "ok" },
     ];
     const { folds, place } = scaleOf(spans, 0);
+    const waiting = scaleOf([spans[0], { kind: "retry", from_us: second }], 3_600 * second);
     const busy = scaleOf([{ kind: "attempt", from_us: 0, to_us: 3_600 * second }], 0);
     const root = document.createElement("div");
     document.querySelector("main").replaceChildren(root);
     render(h(Timeline, { calls: [{ call: "c", id: "c", tool: "t", state: "succeeded", spans }] }), root);
-    return { folds, places: [0, 1, 1_800, 3_600, 3_601].map((time) => place(time * second)), busy: busy.folds, caption: root.querySelector("caption").textContent };
+    return { folds, places: [0, 1, 1_800, 3_600, 3_601].map((time) => place(time * second)), busy: busy.folds, live: waiting.place(second), caption: root.querySelector("caption").textContent };
   });
   assert.deepEqual(told.folds, [[1_000_000, 3_600_000_000]]);
   assert.deepEqual(told.busy, []);
+  assert.ok(told.live > 0.9, `a wait that lasts takes no room of its own: ${told.live}`);
   const [from, begun, middle, again, to] = told.places;
   assert.ok(from === 0 && to === 1 && begun > 0.45 && again - begun < 0.05 && middle > begun && middle < again, JSON.stringify(told.places));
   assert.match(told.caption, /^1 call in 1 h; idle time is folded \(59 min 59 s\)$/);

@@ -97,7 +97,7 @@ function WholeCall({ call, again }) {
       ${" "}batch <${Link} to=${path`/ui/sessions/${call.session}/batches/${call.batch}`}>${text(short(call.batch ?? ""))}</${Link}> · asked <${Ago} at=${call.opened_at} /> · ${call.attempts} ${call.attempts === 1 ? "attempt" : "attempts"}
       ${over && call.ran_ms !== undefined && html` · queued ${ms(call.queued_ms)}, waited ${ms(call.waited_ms)}, ran ${ms(call.ran_ms)}`}
       ${call.parent && html` · made by <${Link} to=${path`/ui/calls/${call.parent}`}>another call</${Link}>`}${call.task && html` · <${Link} to=${path`/ui/sessions/${call.session}/tasks/${call.call}`}>task</${Link}>`}</p>
-    ${last && html`<div class="wrong"><strong>Last attempt</strong> ${text(last.text)}</div>`}
+    ${last && html`<div class="wrong"><strong>Last failure:</strong> ${text(last.text)}</div>`}
     ${failure && html`<div class="wrong"><strong>${text(failure.code)}</strong> (${text(failure.class)}, from ${text(failure.source)})<${Text} value=${failure.message} />${failure.detail && html`<${Text} value=${failure.detail} />`}</div>`}
     ${call.state === "unknown" && html`<${Block} id="unknown" title="Did it happen?"><${Unknown} item=${{ call: call.call }} again=${again} /></${Block}>`}
     <div class="actions">
