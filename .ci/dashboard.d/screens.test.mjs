@@ -1,7 +1,7 @@
 // Each screen with real work in it: what it shows is what the server says, and what it offers works. Run by .ci/dashboard.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { decide, loaded, Rig, until, workIn } from "./rig.mjs";
+import { decide, loaded, ready, Rig, until, workIn } from "./rig.mjs";
 
 /** @type {Rig} */
 let rig;
@@ -188,5 +188,42 @@ test("at most 10,000 calls are kept in the page, and the farthest ones go", asyn
   await page.getByText("call-2000 · s").waitFor();
   assert.ok((await page.evaluate(() => document.querySelectorAll("*").length)) <= 1_500);
   assert.deepEqual(page.wrong, []);
+  await page.context().close();
+});
+
+test("what was typed a moment before a press is what is sent", async () => {
+  const page = await rig.page();
+  await page.goto(`${rig.url}/ui/tools/divide`);
+  await page.getByLabel("a", { exact: true }).waitFor();
+  const asked = page.waitForRequest("**/v1/tools/divide/check");
+  // All in one go, before anything can be drawn.
+  await page.getByLabel("a", { exact: true }).evaluate((field) => {
+    field.value = "41";
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+    const check = [...document.querySelectorAll("button")].find((button) => button.textContent === "Check");
+    check.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true }));
+    check.click();
+  });
+  assert.equal(JSON.parse((await asked).postData()).args.a, 41);
+  await page.context().close();
+});
+
+test("a button that has moved since it was last looked at takes no press", async () => {
+  await rig.submit("quick", [{ id: "moved", tool: "order_parts", args: { part: "bell", count: 1, account: 7 } }], { key: "moved" });
+  const page = await rig.page();
+  const approve = page.getByRole("article").filter({ hasText: "call moved" }).getByRole("button", { name: "Approve" });
+  await ready(approve);
+  const sent = [];
+  page.on("request", (request) => request.method() === "POST" && sent.push(request.url()));
+  const isRefused = await approve.evaluate((button) => {
+    // Something comes above it, and somebody presses where another button was.
+    button.closest("ul").before(Object.assign(document.createElement("p"), { textContent: "news" }));
+    const press = new MouseEvent("click", { bubbles: true, cancelable: true });
+    return !button.dispatchEvent(press);
+  });
+  assert.equal(isRefused, true);
+  assert.equal((await rig.api("/v1/waiting?session=quick")).items.length, 1);
+  assert.deepEqual(sent, []);
+  await rig.api("/v1/sessions/quick/cancel", {});
   await page.context().close();
 });
