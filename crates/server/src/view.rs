@@ -528,7 +528,7 @@ pub fn fires(wanted: &PreviewQuery, now: Timestamp, limits: &Limits) -> Result<F
     Ok(Fires { items: found.into_iter().map(fire).collect() })
 }
 
-/// What a list of waiting calls asks for.
+/// The search that a list of waiting calls asks for.
 pub(crate) fn waiting_search(list: &WaitingQuery) -> Result<WaitingSearch<'_>, Problem> {
     let place = |after: &String| {
         let what = format!("after takes the `next` of the page before, and {after:?} is none");

@@ -16,7 +16,7 @@ use crate::tools::place::BatchPlace;
 use crate::tools::registry::ToolLookup;
 use serde_json::Value;
 use std::sync::Arc;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::OwnedMutexGuard;
 use windlass_args::canonical;
 use windlass_core::handle::open_approval_id;
 use windlass_store::{RecordPage, Row, Space, Store};
@@ -62,12 +62,12 @@ impl Runtime {
         WaitingReader { store: &*self.0.store, now: self.0.clock.now(), tools: Some(&self.0.registry) }
     }
 
-    /// What waits, as it is recorded now. Whoever asks at the same time waits for the same reading.
+    /// The index of waits, as they are recorded now. Whoever asks at the same time waits for the same reading.
     async fn waiting_index(
         &self,
         reader: &WaitingReader<'_>,
     ) -> Result<OwnedMutexGuard<WaitingIndex>, SessionError> {
-        let mut index = self.0.slots.of::<Mutex<WaitingIndex>>().lock_owned().await;
+        let mut index = self.0.slots.of::<tokio::sync::Mutex<WaitingIndex>>().lock_owned().await;
         index.refresh(reader).await?;
         Ok(index)
     }

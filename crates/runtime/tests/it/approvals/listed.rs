@@ -33,7 +33,7 @@ async fn wait_in(runtime: &Runtime, session: &str, id: &str, tool: &str) -> Subm
     submitted
 }
 
-/// What waits, once it is known that a fresh reading of the store finds the same.
+/// The list of waits, once it is known that a fresh reading of the store finds the same.
 async fn listed(runtime: &Runtime, store: &FaultStore) -> Vec<WaitingCall> {
     let now = SystemClock::default().now();
     let fresh = inspect::waiting(store, now, &WaitingSearch::default(), usize::MAX).await.unwrap();

@@ -26,7 +26,7 @@ pub struct WaitingSearch<'a> {
     pub after: Option<WaitingPlace>,
 }
 
-/// What waits for a person, by session and batch. It holds nothing that is not in the journals.
+/// The waits for people, by session and batch. The index holds nothing that is not in the journals.
 #[derive(Default)]
 pub(crate) struct WaitingIndex {
     sessions: BTreeMap<SessionNo, IndexedSession>,
