@@ -109,7 +109,7 @@ function NewSchedule({ again }) {
   const isWhole = tool && session && args !== undefined && !fires.error;
   const field = (name, label, hint = "") => html`<label>${label}<input value=${wanted[name]} placeholder=${hint} spellcheck=${false} onInput=${({ target: { value } }) => setWanted((before) => ({ ...before, [name]: value }))} /></label>`;
   return html`<${Block} id="new" title="A new schedule"><div class="card">
-    <div class="fields">${field("cron", "Times (cron)", "minute hour day month weekday")}${field("zone", "Zone", "Europe/Berlin")}${field("session", "Session")}${field("tool", "Tool", "its name")}${field("title", "Title", "for people, may be empty")}</div>
+    <div class="fields">${field("cron", "Times (cron)", "minute hour day month weekday")}${field("zone", "Zone", "Europe/Berlin")}${field("session", "Session")}${field("tool", "Tool", "its name")}${field("title", "Title", "optional")}</div>
     <div aria-live="polite">${fires.error ? html`<${Wrong} error=${fires.error} />` : fires.data && html`<p>It would run at</p><${Fires} page=${fires.data} />`}</div>
     ${isExact && html`<details><summary>Arguments</summary><${ValueEditor} value=${args} onEdit=${setArgs} /></details>`}
     <div class="actions">${isWhole ? html`<${Decide} kind="good" busy=${busy} onPress=${make}>Make it</${Decide}>` : html`<button disabled>Make it</button>`}${told}</div>
