@@ -1,4 +1,4 @@
-// Budgets: counts are tests; times are ratios of one run, and with BENCH=1 they are judged with 100,000 calls. Run by .ci/dashboard.
+// Budgets: counts are tests; times are said, and judged with BENCH=1 and 100,000 calls, as ratios of one run. Run by .ci/dashboard.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { createServer } from "node:http";
@@ -69,9 +69,12 @@ test("the first paint takes at most twice that of an empty page", { skip: !BENCH
   await page.context().close();
 });
 
-test(`${MANY} calls are listed in at most three times the time of 100, with at most 1,500 elements`, async () => {
+test(`${MANY} calls are listed with as many requests as 100, in at most three times the time, with at most 1,500 elements`, async () => {
   await rig.submit("few", Array.from({ length: 100 }, (_, place) => say(`f${place}`)), { wait: "settled" });
   const page = await rig.page();
+  const asked = { few: 0, many: 0 };
+  const isList = (url, session) => new URL(url).pathname.endsWith(`/sessions/${session}/calls`);
+  page.on("request", (request) => Object.keys(asked).forEach((session) => isList(request.url(), session) && (asked[session] += 1)));
   const list = async (session) => {
     const began = performance.now();
     await page.goto(`${rig.url}/ui/calls?session=${session}`);
@@ -82,7 +85,8 @@ test(`${MANY} calls are listed in at most three times the time of 100, with at m
   for (let run = 0; run < (BENCH ? 9 : 3); run += 1) for (const session of ["few", "many"]) times[session].push(await list(session));
   const ratio = median(times.many) / median(times.few);
   console.log(`# a list of ${MANY} calls is ready after ${median(times.many).toFixed(0)} ms, of 100 after ${median(times.few).toFixed(0)} ms: ${ratio.toFixed(2)} ×`);
-  assert.ok(ratio <= 3, `${ratio}`);
+  assert.ok(asked.many > 0 && asked.many <= asked.few * 2, `both are asked for once when the page is there, and once when it is connected: ${JSON.stringify(asked)}`);
+  if (BENCH) assert.ok(ratio <= 3, `${ratio}`);
   const pages = BENCH ? 20 : 4;
   for (let more = 0; more < pages; more += 1) {
     await page.getByRole("button", { name: "Load more" }).click();
@@ -190,7 +194,8 @@ test("at most ten draws a second, however much happens", async () => {
     const began = performance.now();
     let sent = 0;
     while (performance.now() - began < 3_000) {
-      for (; sent < (performance.now() - began) * 10; sent += 1) channel.postMessage({ sessions: [`busy${sent % 50}`], all: false });
+      const due = Math.min(sent + 1_000, (performance.now() - began) * 10);
+      for (; sent < due; sent += 1) channel.postMessage({ sessions: [`busy${sent % 50}`], all: false });
       await new Promise((done) => setTimeout(done, 2));
     }
     return { sent, seconds: (performance.now() - began) / 1_000 };
@@ -200,8 +205,8 @@ test("at most ten draws a second, however much happens", async () => {
   const draws = await page.evaluate(() => window.draws);
   const most = Math.max(...draws.map((from) => draws.filter((at) => at >= from && at < from + 1_000).length));
   console.log(`# ${(told.sent / told.seconds).toFixed(0)} events/s and ${batches} batches of 50 calls: at most ${most} draws in a second`);
-  assert.ok(told.sent / told.seconds >= 8_000, "that many were sent");
-  assert.ok(most >= 2 && most <= 11, `${most} draws in one second`);
+  if (BENCH) assert.ok(told.sent / told.seconds >= 8_000, "that many were sent");
+  assert.ok(told.sent > 1_000 && most >= 1 && most <= 10, `${most} draws in one second`);
   assert.deepEqual(page.wrong, []);
   await page.context().close();
 });

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
-import { decide, loaded, pressByKey, ready, Rig, screens, shot, tabTo, until, watch, workIn } from "./rig.mjs";
+import { AGAIN, ask, decide, loaded, pressByKey, ready, Rig, screens, shot, tabTo, until, watch, workIn } from "./rig.mjs";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SHOTS = process.env.SHOTS;
@@ -20,7 +20,7 @@ before(async () => {
 after(() => rig?.stop());
 
 test("from the printed link to an approved call, with edited arguments and big integers unchanged", async () => {
-  const page = await (await rig.browser.newContext({ reducedMotion: "reduce" })).newPage();
+  const page = await (await rig.context()).newPage();
   watch(page);
   await page.goto(rig.link);
   await page.getByRole("heading", { name: "Now" }).waitFor();
@@ -55,7 +55,7 @@ test("kill -9 of the server: the page says so, catches up by itself, and asks wh
   await rig.kill();
   await page.getByText("not connected").waitFor();
   await rig.serve(listen);
-  await page.getByText("● live").waitFor({ timeout: 20_000 });
+  await page.getByText("● live").waitFor();
   const card = page.getByRole("article", { name: "Did it happen? ship" });
   await decide(card.getByRole("button", { name: "It did not happen" }));
   await card.waitFor({ state: "detached" });
@@ -77,13 +77,13 @@ test("a running call of class read is visible at once, also in the eighth tab", 
     tabs.push(next);
   }
   await tabs[7].getByText("● live").waitFor();
-  await rig.submit("reading", [{ id: "slow-read", tool: "sleep", args: { ms: 30_000 } }]);
+  await rig.submit("reading", [{ id: "slow-read", tool: "sleep", args: { ms: 300_000 } }]);
   const began = Date.now();
   for (const tab of [tabs[7], tabs[0]]) await tab.getByRole("list", { name: "Open calls" }).getByText("slow-read · reading").waitFor();
   const seenAfter = Date.now() - began;
   console.log(`# a running read call was visible in two tabs after ${seenAfter} ms`);
-  // Within a second on a machine that does nothing else: that is measured with BENCH=1.
-  assert.ok(seenAfter <= (process.env.BENCH ? 1_000 : 4_000), `${seenAfter} ms`);
+  // While it runs; within a second on a machine that does nothing else, which is judged with BENCH=1.
+  if (process.env.BENCH) assert.ok(seenAfter <= 1_000, `${seenAfter} ms`);
   await rig.api("/v1/sessions/reading/cancel", {});
   await page.context().close();
   await until("no stream is left", async () => (await rig.readers()) === 0);
@@ -131,7 +131,7 @@ for (const colorScheme of ["light", "dark"]) {
     await look(page, "help");
     assert.deepEqual(page.wrong, []);
     await page.context().close();
-    const stranger = await (await rig.browser.newContext({ colorScheme, reducedMotion: "reduce", viewport: { width: 1280, height: 900 } })).newPage();
+    const stranger = await (await rig.context({ colorScheme })).newPage();
     await stranger.goto(rig.url);
     await look(stranger, "login");
     await stranger.context().close();
@@ -198,15 +198,14 @@ test("of two who approve the same, one wins, and who was late is told", async ()
   await rig.submit("shop", [{ id: "race", tool: "order_parts", args: { part: "bolt", count: 1, account: 7 } }], { key: "race" });
   const page = await rig.page();
   const card = page.getByRole("article").filter({ hasText: "call race" });
-  const approve = card.getByRole("button", { name: "Approve" }).and(page.locator("[aria-disabled=false]"));
-  await approve.waitFor();
+  await card.waitFor();
   const waits = (await rig.api("/v1/waiting?kind=approval")).items.find((item) => item.call_id === "race");
-  const stale = await fetch(`${rig.url}/v1/approvals/${waits.id}`, { method: "POST", headers: { Authorization: `Bearer ${rig.token}` }, body: JSON.stringify({ decision: "approve", digest: "00" }) });
+  const stale = await ask(`${rig.url}/v1/approvals/${waits.id}`, { method: "POST", token: rig.token, body: { decision: "approve", digest: "00" } });
   assert.equal(stale.status, 409, "another digest than the one that was shown");
   // The page does not hear of the first answer before it gives its own.
   await page.route("**/v1/waiting*", (route) => route.abort());
   await rig.api(`/v1/approvals/${waits.id}`, { decision: "deny", digest: waits.digest });
-  await approve.click();
+  await decide(card.getByRole("button", { name: "Approve" }));
   await card.getByRole("alert").first().waitFor();
   await until("it was denied", async () => (await rig.api("/v1/sessions/shop/calls?state=denied")).items.some((call) => call.id === "race"));
   await page.context().close();
@@ -219,22 +218,26 @@ test("if what would run is not what was shown, nothing is decided, and the diffe
   // What the page was shown is not what would run: another account.
   let isOld = true;
   await page.route("**/v1/waiting*", async (route) => {
-    const answer = await route.fetch();
+    const answer = await route.fetch(AGAIN);
     const text = await answer.text();
     const old = text.replace(/"digest":"[^"]*"/g, '"digest":"00"').replaceAll(big, "7");
     await route.fulfill({ response: answer, body: isOld ? old : text });
   });
+  // It learns what would run once it was refused, and not before.
+  const refusals = [];
+  await page.route("**/v1/approvals/*", async (route) => {
+    const answer = await route.fetch(AGAIN);
+    if (isOld) refusals.push(answer.status());
+    isOld = false;
+    await route.fulfill({ response: answer });
+  });
   await page.reload();
   const card = page.getByRole("article").filter({ hasText: "call tampered" });
   await card.getByText("account: 7").waitFor();
-  const refused = page.waitForResponse((answer) => answer.url().includes("/v1/approvals/") && answer.status() === 409);
-  const approve = card.getByRole("button", { name: "Approve" });
-  await ready(approve);
-  isOld = false;
-  await approve.click();
-  await refused;
+  await decide(card.getByRole("button", { name: "Approve" }));
   const row = card.getByRole("row").filter({ hasText: "/account" });
   await row.waitFor();
+  assert.deepEqual(refusals, [409]);
   assert.deepEqual(await row.getByRole("cell").allInnerTexts(), ["/account", "7", big]);
   assert.equal(await card.getByRole("row").count(), 2, "nothing else differs");
   await shot(page, "stale");
@@ -330,7 +333,8 @@ test("a button that decides takes no press when it has just appeared", async () 
 test("what waits does not move under the pointer", async () => {
   const page = await rig.page();
   const times = ["2031-01-01T00:00:00Z", "2032-01-01T00:00:00Z"];
-  const item = (id, until) => ({ kind: "question", id, call: id, call_id: id, tool: "paint", session: "s", principal: "local", since: "2026-01-01T00:00:00Z", until, text: "Which?" });
+  let asked = "Which?";
+  const item = (id, until) => ({ kind: "question", id, call: id, call_id: id, tool: "paint", session: "s", principal: "local", since: "2026-01-01T00:00:00Z", until, text: asked });
   await page.route("**/v1/waiting*", (route) => route.fulfill({ contentType: "application/json", body: JSON.stringify({ items: [item("one", times[0]), item("two", times[1])].sort((left, right) => left.until.localeCompare(right.until)), next: null }) }));
   await page.goto(`${rig.url}/ui/waiting`);
   const order = () => page.getByRole("article").evaluateAll((cards) => cards.map((card) => card.querySelector("a").textContent));
@@ -338,16 +342,16 @@ test("what waits does not move under the pointer", async () => {
   assert.deepEqual(await order(), ["call one", "call two"], "as the server orders them");
   await page.getByText("call one").hover();
   times.reverse();
-  const submitted = async (key) => {
-    const asked = page.waitForResponse("**/v1/waiting*");
+  // Something happens, the page asks anew, and shows what it was told.
+  const redrawn = async (key) => {
+    asked = `Which, ${key}?`;
     await rig.submit("nudge", [{ id: key, tool: "echo", args: { message: "m" } }], { key });
-    await asked;
-    await page.evaluate(() => new Promise((done) => setTimeout(done, 250)));
+    await page.getByText(asked).nth(1).waitFor();
   };
-  await submitted("n1");
+  await redrawn("n1");
   assert.deepEqual(await order(), ["call one", "call two"], "the pointer is over them");
   await page.mouse.move(5, 5);
-  await submitted("n2");
+  await redrawn("n2");
   assert.deepEqual(await order(), ["call two", "call one"]);
   await page.context().close();
 });
@@ -355,11 +359,17 @@ test("what waits does not move under the pointer", async () => {
 test("keys can be switched off, and colours chosen", async () => {
   const page = await rig.page();
   await page.keyboard.press("?");
-  await page.getByLabel("keys are on").uncheck();
+  // The next key comes before anything is drawn, and does nothing all the same.
+  await page.getByLabel("keys are on").evaluate((box) => {
+    box.click();
+    document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "/", bubbles: true }));
+  });
+  assert.equal(await page.getByLabel("keys are on").isChecked(), false);
   await page.getByRole("button", { name: "Close" }).click();
   await page.getByRole("dialog").waitFor({ state: "detached" });
   await page.keyboard.press("?");
   await page.keyboard.press("/");
+  assert.equal(new URL(page.url()).pathname, "/", "no key does anything from now on");
   await page.reload();
   await page.getByRole("heading", { name: "Now" }).waitFor();
   await page.keyboard.press("?");
@@ -413,7 +423,7 @@ test("a task shows its log by stream, and can be looked at while it runs", async
   const page = await rig.page();
   await page.goto(`${rig.url}/ui/sessions/work/tasks/${work.task}`);
   await page.getByText("step 4 of 4").waitFor();
-  assert.ok((await page.locator(".piece.err").count()) > 0);
+  await page.locator(".piece.err").first().waitFor();
   await page.context().close();
 });
 

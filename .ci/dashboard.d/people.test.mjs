@@ -98,7 +98,7 @@ test("a call that waits behind another one says so, and links it", async () => {
 
 test("a question and a call of a tool by keyboard alone, from the login on", async () => {
   const [asked] = (await rig.submit("house", [{ id: "gate", tool: "paint", args: { door: "gate" } }])).calls;
-  const page = await (await rig.browser.newContext({ reducedMotion: "reduce" })).newPage();
+  const page = await (await rig.context()).newPage();
   await page.goto(rig.url);
   await tabTo(page, page.getByLabel("Or paste a token"));
   await page.keyboard.insertText(rig.token);
@@ -122,6 +122,22 @@ test("a question and a call of a tool by keyboard alone, from the login on", asy
   await pressByKey(page, page.getByRole("button", { name: "Run" }));
   await page.waitForURL("**/ui/calls/*");
   await page.getByText("succeeded").first().waitFor();
+  await page.context().close();
+});
+
+test("a call that is tried again says when, and what went wrong before", async () => {
+  const [sailing] = (await rig.submit("tide", [{ id: "ebb", tool: "sail", args: { ship: "Ann" } }])).calls;
+  await until("it waits for the tide", async () => (await callNow(sailing.call)).state === "retrying");
+  const page = await rig.page();
+  await page.goto(`${rig.url}/ui/calls?state=retrying`);
+  await page.getByRole("list", { name: "Calls" }).getByRole("link").filter({ hasText: "ebb" }).click();
+  const top = page.locator("main");
+  await top.getByText(/waits for its next attempt/).first().waitFor();
+  await top.locator(".wrong").getByText(/attempt 1 .*The tide is out/).waitFor();
+  await shot(page, "retrying");
+  await decide(page.getByRole("button", { name: "Cancel", exact: true }));
+  await ended(sailing.call, "cancelled");
+  assert.deepEqual(page.wrong, []);
   await page.context().close();
 });
 

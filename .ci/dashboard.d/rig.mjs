@@ -2,6 +2,7 @@
 import { chromium } from "playwright-core";
 import { execFileSync, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -16,6 +17,25 @@ export const FOREIGN = "foreign.example";
 export const REBOUND = "rebound.example";
 
 const launch = () => chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", `--host-resolver-rules=MAP ${FOREIGN} 127.0.0.1, MAP ${REBOUND} 127.0.0.1`] });
+
+/**
+ * A request over a connection of its own: one that is kept may be closed by the server just when it is used again, and whether that happens
+ * is chance. For the same reason what goes through a page's route is tried again (`AGAIN`).
+ * @param {string} url @param {{method?: string, token?: string, headers?: Record<string, string>, body?: any}} options
+ * @returns {Promise<{status: number, headers: Record<string, any>, text: string}>}
+ */
+export function ask(url, { method = "GET", token, headers = {}, body } = {}) {
+  const sent = body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body);
+  return new Promise((done, failed) => {
+    const asked = request(url, { method, agent: false, headers: { ...headers, ...(token && { Authorization: `Bearer ${token}` }) } }, (answer) => {
+      const parts = [];
+      answer.on("data", (part) => parts.push(part)).on("error", failed);
+      answer.on("end", () => done({ status: answer.statusCode ?? 0, headers: answer.headers, text: Buffer.concat(parts).toString() }));
+    });
+    asked.on("error", failed).end(sent);
+  });
+}
+export const AGAIN = { maxRetries: 3 };
 
 /** A server of `windlass dev`, and a browser. */
 export class Rig {
@@ -33,8 +53,8 @@ export class Rig {
 
   /** How many pages hold a stream. */
   async readers() {
-    const answer = await fetch(this.url + "/metrics", { headers: { Authorization: `Bearer ${this.token}` } });
-    return Number(/^windlass_event_readers (\d+)/m.exec(await answer.text())[1]);
+    const { text } = await ask(this.url + "/metrics", { token: this.token });
+    return Number(/^windlass_event_readers (\d+)/m.exec(text)[1]);
   }
 
   /** Starts the server, or starts it again. The link is the one that it prints. */
@@ -74,11 +94,8 @@ export class Rig {
   }
 
   async api(path, body, method = body === undefined ? "GET" : "POST") {
-    const headers = { Authorization: `Bearer ${this.token}` };
-    const sent = body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body);
-    const answer = await fetch(this.url + path, { method, headers, body: sent });
-    const text = await answer.text();
-    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
+    const { status, text } = await ask(this.url + path, { method, body, token: this.token });
+    if (status >= 300) throw new Error(`${method} ${path}: ${status} ${text}`);
     return JSON.parse(text);
   }
 
@@ -86,9 +103,16 @@ export class Rig {
     return this.api(`/v1/sessions/${session}/batches`, { calls, wait: "none", ...more });
   }
 
+  /** The pages of one person, who is not logged in yet. */
+  async context(options = {}) {
+    const context = await this.browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", ...options });
+    context.setDefaultTimeout(HANGS_MS);
+    return context;
+  }
+
   /** A page that is logged in. What goes wrong in it is kept in `page.wrong`. */
   async page(options = {}) {
-    const context = await this.browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", ...options });
+    const context = await this.context(options);
     const page = await context.newPage();
     watch(page);
     await page.goto(this.open());
@@ -134,15 +158,16 @@ export const ready = (button) => button.evaluate((one) => new Promise((done) => 
   }, 50);
 }));
 
-/** Presses a button that decides until it has taken the press: what has just moved takes none, and the page may move it at any time. */
+/** Presses a button that decides until it has taken the press: what has just moved refuses it, and the page may move it at any time. */
 async function pressed(button, press) {
   const page = button.page();
   for (let taken = false; !taken; ) {
     await ready(button);
     await button.evaluate((one) => {
-      const note = () => (window.pressed = one.getAttribute("aria-disabled") !== "true");
       window.pressed = false;
-      one.addEventListener("click", note, { capture: true, once: true });
+      // Behind the page's own handler, which says whether it has taken the press.
+      const note = (event) => event.composedPath().includes(one) && (window.pressed = !event.defaultPrevented);
+      window.addEventListener("click", note, { once: true });
     });
     await press();
     taken = await page.evaluate(() => window.pressed);
@@ -185,13 +210,16 @@ export function watch(page) {
   page.on("console", (message) => /content.security|trusted/i.test(message.text()) && page.wrong.push(message.text()));
 }
 
+/** A test that hangs fails after so long; nothing that works takes it, also on a machine that does much else. */
+const HANGS_MS = 60_000;
+
 /** Asks until it is so. */
 export async function until(what, ask) {
-  const deadline = Date.now() + 20_000;
+  const deadline = Date.now() + HANGS_MS;
   for (;;) {
     const found = await ask();
     if (found) return found;
-    if (Date.now() > deadline) throw new Error(`${what}: not within 20 s`);
+    if (Date.now() > deadline) throw new Error(`${what}: not within ${HANGS_MS / 1_000} s`);
     await new Promise((done) => setTimeout(done, 20));
   }
 }

@@ -317,7 +317,7 @@ pub mod workers {
 pub mod inspect {
     pub use crate::read::inspect::{BatchTimeline, BatchesPage, CallFilter, CallsPage, Line, OpenQuestion};
     pub use crate::read::inspect::{ListedBatch, RecordedCall};
-    pub use crate::read::inspect::{WaitingCall, WaitingKind, WaitingPlace};
+    pub use crate::read::inspect::{WaitingCall, WaitingKind, WaitingPart, WaitingPlace, WaitingSearch};
     pub use crate::read::inspect::{
         batch, batches, call, call_with_tools, calls, page, questions, session_of, timeline, waiting,
         waiting_for,

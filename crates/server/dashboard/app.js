@@ -70,14 +70,19 @@ function screenOf(path) {
 function App() {
   const [loggedIn, setLoggedIn] = useState(!!login.key());
   const [error, setError] = useState(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const look = () => setLoggedIn(!!login.key());
+    const takeCode = () => {
+      // The code goes out of the address before anything else.
+      const code = /^#login=([0-9a-f]+)$/.exec(location.hash)?.[1];
+      if (location.hash) history.replaceState(null, "", location.pathname + location.search);
+      if (code) enter({ code });
+    };
     onLogin.add(look);
-    // The code goes out of the address before anything else.
-    const code = /^#login=([0-9a-f]+)$/.exec(location.hash)?.[1];
-    if (location.hash) history.replaceState(null, "", location.pathname + location.search);
-    if (code) enter({ code });
-    return () => onLogin.delete(look);
+    // A link that is opened in a page that is there already loads nothing: only the fragment changes.
+    addEventListener("hashchange", takeCode);
+    takeCode();
+    return () => (onLogin.delete(look), removeEventListener("hashchange", takeCode));
   }, []);
   useEffect(() => {
     if (!loggedIn) return;
@@ -123,7 +128,7 @@ function Frame({ leave }) {
   const found = screenOf(path);
   const overview = useOverview();
   const waits = overview.data?.waiting ?? 0;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const name = MENU.find(([to]) => to === path)?.[1] ?? path.split("/").slice(2).map(decoded).join(" ");
     document.title = `${waits > 0 ? `(${waits}) ` : ""}${name} · Windlass`;
   }, [path, waits]);
@@ -158,7 +163,7 @@ const isBelow = (path, to) => path === to || (to !== "/" && path.startsWith(to +
 
 function Connection() {
   const [, draw] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const watcher = () => draw((count) => count + 1);
     changes.watchers.add(watcher);
     return () => changes.watchers.delete(watcher);
@@ -179,14 +184,20 @@ function Theme() {
     <option value="">System</option><option value="light">Light</option><option value="dark">Dark</option></select></label>`;
 }
 
+/** Whether keys are on: asked at each press, so that a switch holds from the next key on, and in every page of this browser. */
+const keysAreOn = () => localStorage.getItem("windlass-keys") !== "off";
+
 /** Moves through rows with the arrows or j and k. Nothing that decides something has a key. */
 function useKeys(showHelp) {
-  const [on, setOn] = useState(localStorage.getItem("windlass-keys") !== "off");
-  useEffect(() => {
+  const [on, setOn] = useState(keysAreOn);
+  const set = (on) => {
     localStorage.setItem("windlass-keys", on ? "on" : "off");
-    if (!on) return;
+    setOn(on);
+  };
+  // Before the screen is painted: nobody presses a key that is lost.
+  useLayoutEffect(() => {
     const press = (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (!keysAreOn() || event.ctrlKey || event.metaKey || event.altKey) return;
       if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) {
         if (event.key === "Escape") event.target.blur();
         return;
@@ -212,8 +223,8 @@ function useKeys(showHelp) {
     };
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
-  }, [on]);
-  return [on, setOn];
+  }, []);
+  return [on, set];
 }
 
 function Help({ close, keys, setKeys }) {

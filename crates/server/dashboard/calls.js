@@ -1,5 +1,5 @@
 // Calls: the list with its filters, one call, and one batch.
-import { Ago, Block, Decide, doing, Empty, ending, go, html, isOver, Link, Loaded, ms, Progress, short, standing, State, useAct, useEffect, useLoad, useState, Why } from "./ui.js";
+import { Ago, Block, Decide, doing, Empty, ending, go, html, isOver, Link, Loaded, ms, Progress, short, standing, State, useAct, useLoad, useState, Why } from "./ui.js";
 import { usePages, VirtualRows } from "./lists.js";
 import { get, path, query, send } from "./api.js";
 import { SpanTable, Timeline } from "./timeline.js";
@@ -47,9 +47,9 @@ export function Calls({ query: asked }) {
 
 /** A field whose draft stays while the list below is drawn again; it counts once it is left or Enter is pressed. */
 function FilterInput({ value, onSet, ...rest }) {
-  const [draft, setDraft] = useState(value);
-  useEffect(() => setDraft(value), [value]);
-  return html`<input ...${rest} value=${draft} onInput=${(event) => setDraft(event.target.value)} onChange=${() => onSet(draft.trim())} />`;
+  const [draft, setDraft] = useState({ of: value, words: value });
+  const words = draft.of === value ? draft.words : value;
+  return html`<input ...${rest} value=${words} onInput=${(event) => setDraft({ of: value, words: event.target.value })} onChange=${(event) => onSet(event.target.value.trim())} />`;
 }
 
 export function Batch({ session, batch }) {
@@ -97,7 +97,7 @@ function WholeCall({ call, again }) {
       ${" "}batch <${Link} to=${path`/ui/sessions/${call.session}/batches/${call.batch}`}>${text(short(call.batch ?? ""))}</${Link}> · asked <${Ago} at=${call.opened_at} /> · ${call.attempts} ${call.attempts === 1 ? "attempt" : "attempts"}
       ${over && call.ran_ms !== undefined && html` · queued ${ms(call.queued_ms)}, waited ${ms(call.waited_ms)}, ran ${ms(call.ran_ms)}`}
       ${call.parent && html` · made by <${Link} to=${path`/ui/calls/${call.parent}`}>another call</${Link}>`}${call.task && html` · <${Link} to=${path`/ui/sessions/${call.session}/tasks/${call.call}`}>task</${Link}>`}</p>
-    ${last && html`<div class="wrong"><strong>Last attempt</strong> ${text(last.text)}</div>`}
+    ${last && html`<div class="wrong"><strong>Last failure:</strong> ${text(last.text)}</div>`}
     ${failure && html`<div class="wrong"><strong>${text(failure.code)}</strong> (${text(failure.class)}, from ${text(failure.source)})<${Text} value=${failure.message} />${failure.detail && html`<${Text} value=${failure.detail} />`}</div>`}
     ${call.state === "unknown" && html`<${Block} id="unknown" title="Did it happen?"><${Unknown} item=${{ call: call.call }} again=${again} /></${Block}>`}
     <div class="actions">

@@ -1,5 +1,5 @@
 // Lists: pages by cursor, and rows of which only those in sight are elements.
-import { html, useAct, useEffect, useLayoutEffect, useLoad, useRef, useState } from "./ui.js";
+import { html, useAct, useLayoutEffect, useLoad, useRef, useState } from "./ui.js";
 
 /** More items than this are not kept in the page; the farthest ones go. */
 const KEPT_MAX = 10_000;
@@ -18,8 +18,11 @@ const ROWS_AROUND = 10;
  */
 export function usePages(load, inputs, { id, ...options }) {
   const first = useLoad(load(undefined), inputs, options);
-  const [held, setHeld] = useState(null);
-  useEffect(() => setHeld(null), inputs);
+  // What was loaded for other inputs counts no longer.
+  const of = JSON.stringify(inputs);
+  const [kept, setKept] = useState({ of, page: null });
+  const held = kept.of === of ? kept.page : null;
+  const setHeld = (page) => setKept({ of, page });
   const { act, busy, told } = useAct();
   const page = held ?? first.data ?? { items: [], next: null };
   const more = () =>

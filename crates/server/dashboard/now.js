@@ -9,6 +9,9 @@ const WAITING_SHOWN = 5;
 
 const OPEN_SHOWN = 50;
 
+/** Tools of a batch that are named in its row. */
+const TOOLS_SHOWN = 3;
+
 /** The overview. The frame loads it for the menu, and gives it to the first screen. @param {boolean} [off] */
 export const useOverview = (off) => useLoad(async (signal) => {
   const found = await get("/v1/overview", signal);
@@ -90,7 +93,7 @@ export function BatchRow({ batch, here = false }) {
     return () => stop.abort();
   }, [batch.session, batch.key, mark]);
   return html`<${Link} class="row batch" to=${path`/ui/sessions/${batch.session}/batches/${batch.key}`}>
-    <span class="main"><strong>${batch.tools.map((tool, place) => [place > 0 && ", ", ...text(tool)])}</strong> <span class="quiet">${text(here ? short(batch.key) : batch.session)}</span></span>
+    <span class="main"><strong>${batch.tools.slice(0, TOOLS_SHOWN).map((tool, place) => [place > 0 && ", ", ...text(tool)])}</strong>${batch.tools.length > TOOLS_SHOWN && ` and ${batch.tools.length - TOOLS_SHOWN} more`} <span class="quiet">${text(here ? short(batch.key) : batch.session)}</span></span>
     <span class="states">${states.map(([state, count]) => html`<${State} state=${state} count=${count} /> `)}</span>
     ${calls ? html`<${MiniTimeline} calls=${calls} />` : html`<span class="mini"></span>`}
     <span class="quiet end"><${Ago} at=${batch.opened_at} /></span>

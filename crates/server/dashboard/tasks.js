@@ -10,12 +10,15 @@ import { Timeline } from "./timeline.js";
 /** Why a call goes on without its caller. */
 const BY = { budget: "outlived its batch", queue: "waited longer than its caller", spawned: "started as a task", scheduled: "started by a schedule", triggered: "started by an event" };
 
+/** What a task does or waits for; of one that has ended, what came of it. */
+const told = (task) => (task.ended_at && !task.detail && task.summary ? ["result: ", ...text(task.summary)] : why(task.detail ?? task.summary ?? task.status ?? ""));
+
 export function TaskRow({ task, here = false }) {
   const to = task.kind === "monitor" ? "/ui/schedules" : path`/ui/sessions/${task.session}/tasks/${task.task}`;
   return html`<${Link} class="row" to=${to}>
     <span class="main"><strong>${text(task.title)}</strong> ${!here && html`<span class="quiet">${text(task.session)}</span>`}</span>
     <span class="cell"><${State} state=${task.state} /></span>
-    <span class="why">${why(task.detail ?? task.summary ?? task.status ?? "")} <${Progress} progress=${task.progress} /></span>
+    <span class="why">${told(task)} <${Progress} progress=${task.progress} /></span>
     <span class="quiet end"><${Ago} at=${task.updated_at} /></span>
   </${Link}>`;
 }
@@ -37,14 +40,14 @@ export function Task({ session, task }) {
   const log = useLog(at, session);
   const call = useLoad((signal) => get(path`/v1/calls/${task}` + "?spans=true", signal), [task], { session });
   const messages = useLoad((signal) => get(at + "/messages?limit=100", signal), [at], { session });
-  const { act, busy, told } = useAct();
+  const { act, busy, told: said } = useAct();
   const [words, setWords] = useState("");
   const say = () => act(async () => (await send(at + "/messages", { text: words }), setWords(""), messages.again()), "Sent.");
   const cancel = () => act(async () => (await send(at + "/cancel"), found.again()), "Asked to cancel.");
   return html`<h1 tabindex="-1">${text(found.data?.title ?? "Task")}</h1><${Loaded} from=${found}>${(task) => html`
-    <p><${State} state=${task.state} /> <${Progress} progress=${task.progress} /> <span class="why">${why(task.detail ?? task.summary ?? task.status ?? "")}</span></p>
+    <p><${State} state=${task.state} /> <${Progress} progress=${task.progress} /> <span class="why">${told(task)}</span></p>
     <p class="quiet">task in <${Link} to=${path`/ui/sessions/${session}`}>${text(session)}</${Link}> · <${Link} to=${path`/ui/calls/${task.task}`}>its call</${Link}> · ${text(BY[task.by] ?? task.by)} · ${task.attempts} ${task.attempts === 1 ? "attempt" : "attempts"} · asked <${Ago} at=${task.opened_at} /></p>
-    ${!task.ended_at && html`<div class="actions"><${Decide} kind="bad" busy=${busy} onPress=${cancel}>Cancel</${Decide}></div>`}${told}
+    ${!task.ended_at && html`<div class="actions"><${Decide} kind="bad" busy=${busy} onPress=${cancel}>Cancel</${Decide}></div>`}${said}
     ${call.data?.spans?.length > 0 && html`<${Block} id="time" title="Time"><${Timeline} calls=${[call.data]} /></${Block}>`}
     <${Block} id="log" title="Log" count=${log.pieces.length}>${log.busy ? html`<p class="quiet" aria-busy="true">Loading…</p>` : log.pieces.length === 0 ? html`<p class="quiet">It has written nothing.</p>` : html`<${Log} pieces=${log.pieces} spans=${call.data?.spans ?? []} />`}</${Block}>
     <${Block} id="messages" title="Messages"><${Loaded} from=${messages}>${(page) => page.items.length === 0 ? html`<p class="quiet">No message was sent to it or by it.</p>` : html`<ul class="rows">${page.items.map((message) => html`<li class="card"><span class="quiet">${text(message.direction)} · <${Ago} at=${message.at} /></span><${Text} value=${message.text} /></li>`)}</ul>`}</${Loaded}>
@@ -71,7 +74,6 @@ function useLog(at, session) {
   const [pieces, setPieces] = useState([]);
   const last = pieces.at(-1)?.no;
   const more = useLoad((signal) => get(at + "/log" + query({ limit: 200, after: last }), signal), [at, last], { session });
-  useEffect(() => setPieces([]), [at]);
   useEffect(() => {
     const fresh = (more.data?.items ?? []).filter((piece) => piece.no > (last ?? 0));
     if (fresh.length > 0) setPieces([...pieces, ...fresh].slice(-2_000));
@@ -107,7 +109,7 @@ function NewSchedule({ again }) {
   const isWhole = tool && session && args !== undefined && !fires.error;
   const field = (name, label, hint = "") => html`<label>${label}<input value=${wanted[name]} placeholder=${hint} spellcheck=${false} onInput=${({ target: { value } }) => setWanted((before) => ({ ...before, [name]: value }))} /></label>`;
   return html`<${Block} id="new" title="A new schedule"><div class="card">
-    <div class="fields">${field("cron", "Times (cron)", "minute hour day month weekday")}${field("zone", "Zone", "Europe/Berlin")}${field("session", "Session")}${field("tool", "Tool", "its name")}${field("title", "Title", "for people, may be empty")}</div>
+    <div class="fields">${field("cron", "Times (cron)", "minute hour day month weekday")}${field("zone", "Zone", "Europe/Berlin")}${field("session", "Session")}${field("tool", "Tool", "its name")}${field("title", "Title", "optional")}</div>
     <div aria-live="polite">${fires.error ? html`<${Wrong} error=${fires.error} />` : fires.data && html`<p>It would run at</p><${Fires} page=${fires.data} />`}</div>
     ${isExact && html`<details><summary>Arguments</summary><${ValueEditor} value=${args} onEdit=${setArgs} /></details>`}
     <div class="actions">${isWhole ? html`<${Decide} kind="good" busy=${busy} onPress=${make}>Make it</${Decide}>` : html`<button disabled>Make it</button>`}${told}</div>

@@ -68,19 +68,21 @@ function reach(spans, now) {
  * @param {{from_us: number, to_us?: number, kind: string}[]} spans @param {number} now
  */
 export function scaleOf(spans, now) {
-  const { from, to: last, end: to } = reach(spans, now);
+  const { from, to: last, end: grown } = reach(spans, now);
   const busy = spans
     .filter((span) => span.kind === "attempt" || span.kind === "inside")
     .map((span) => [span.from_us, span.to_us ?? now])
     .sort((left, right) => left[0] - right[0]);
   const folds = [];
   let end = from;
-  for (const [begin, over] of [...busy, [last, to]]) {
-    if (begin - end > Math.max(IDLE_US, (to - from) * IDLE_PART)) folds.push([end, begin]);
+  for (const [begin, over] of [...busy, [last, grown]]) {
+    if (begin - end > Math.max(IDLE_US, (grown - from) * IDLE_PART)) folds.push([end, begin]);
     end = Math.max(end, over);
   }
   // If nothing but waiting is there, the wait is what there is to see.
   if (busy.length === 0) folds.length = 0;
+  // A wait that lasts grows inside its fold, so the axis needs no room for it.
+  const to = folds.at(-1)?.[1] === last ? last : grown;
   const folded = folds.reduce((sum, [begin, over]) => sum + over - begin, 0);
   const whole = to - from - folded;
   const foldWidth = whole > 0 ? FOLD_PART : 1 / Math.max(1, folds.length);
@@ -117,7 +119,7 @@ function ticksOf({ from, to, folds, place, whole }) {
   for (let time = 0; from + time <= to && ticks.length < 12; time += step) {
     const fold = folds.find(([begin, over]) => from + time > begin && from + time < over);
     if (fold) time = Math.floor((fold[1] - from) / step) * step;
-    else if (place(from + time) <= 0.93) ticks.push(time);
+    else if (place(from + time) <= 0.93 && length(time) !== length(ticks.at(-1) ?? -1)) ticks.push(time);
   }
   return ticks;
 }

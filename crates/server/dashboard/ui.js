@@ -16,15 +16,28 @@ const INERT_MS = 500;
 
 // However often something changes, the page is drawn at most ten times a second: the first change at once, those behind it together.
 let drawnAt = -DRAW_MS;
-options.debounceRendering = (draw) => {
-  const wait = drawnAt + DRAW_MS - performance.now();
-  const now = () => {
-    drawnAt = performance.now();
-    draw();
-  };
-  if (wait <= 0) queueMicrotask(now);
-  else setTimeout(now, wait);
+/** @type {(() => void) | null} */
+let undrawn = null;
+let drawTimer = 0;
+const drawNow = () => {
+  const draw = undrawn;
+  if (!draw) return;
+  clearTimeout(drawTimer);
+  undrawn = null;
+  // What changes while it is drawn waits as well, and the pause begins when all is there.
+  drawnAt = performance.now();
+  draw();
+  drawnAt = performance.now();
 };
+options.debounceRendering = (draw) => {
+  undrawn = draw;
+  const wait = Math.ceil(drawnAt + DRAW_MS - performance.now());
+  if (wait <= 0) queueMicrotask(drawNow);
+  else drawTimer = setTimeout(drawNow, wait);
+};
+// Whoever presses something means it as it is now, with what was typed a moment ago: nothing waits to be drawn then. Not with the click,
+// at which a box is already checked and would be drawn as it was before.
+for (const press of ["pointerdown", "keydown"]) addEventListener(press, drawNow, { capture: true });
 
 // ---- Router: the screen is the path, the filters are the query.
 
@@ -40,7 +53,7 @@ addEventListener("popstate", () => routed.forEach((listener) => listener(false))
 
 export function useRoute() {
   const [, draw] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const listener = () => draw((count) => count + 1);
     routed.add(listener);
     return () => routed.delete(listener);
@@ -164,29 +177,28 @@ export function Decide({ onPress, kind = "", busy = false, children }) {
   const box = useRef(null);
   const [ready, setReady] = useState(false);
   const seen = useRef({ top: NaN, left: NaN, since: 0 });
+  /** Whether it has stood at its place for long enough. */
+  const look = () => {
+    const { top, left } = box.current.getBoundingClientRect();
+    const place = { top: top + scrollY, left: left + scrollX };
+    const stays = Math.abs(place.top - seen.current.top) <= 2 && Math.abs(place.left - seen.current.left) <= 2;
+    if (!stays) seen.current = { ...place, since: performance.now() };
+    const isReady = stays && performance.now() - seen.current.since >= INERT_MS;
+    setReady(isReady);
+    return isReady;
+  };
   useLayoutEffect(() => {
-    const look = () => {
-      const { top, left } = box.current.getBoundingClientRect();
-      const place = { top: top + scrollY, left: left + scrollX };
-      const moved = Math.abs(place.top - seen.current.top) > 2 || Math.abs(place.left - seen.current.left) > 2;
-      if (moved || Number.isNaN(seen.current.top)) {
-        seen.current = { ...place, since: performance.now() };
-        setReady(false);
-      } else if (performance.now() - seen.current.since >= INERT_MS) {
-        setReady(true);
-      }
-    };
     look();
     const timer = setInterval(look, DRAW_MS);
     return () => clearInterval(timer);
   }, []);
-  const inert = !ready || busy;
-  return html`<button
-    ref=${box}
-    class=${kind}
-    aria-disabled=${inert}
-    onClick=${() => inert || onPress()}
-  >${children}</button>`;
+  // Looked at once more: it may have moved since the last look. A press that is not taken is refused, for whoever listens behind it.
+  const press = (event) => {
+    const isTaken = ready && !busy && look();
+    if (isTaken) onPress();
+    else event.preventDefault();
+  };
+  return html`<button ref=${box} class=${kind} aria-disabled=${!ready || busy} onClick=${press}>${children}</button>`;
 }
 
 // ---- States and times
@@ -260,7 +272,7 @@ const BLOCKED = /^(claim of|same_as) ([0-9a-z]{26})(?: \(([^)]*)\))?/;
 
 /** The first word of why a call waits, for people. */
 const WAITS = {
-  approval: "somebody must approve it: asked",
+  approval: "somebody must approve it, asked",
   input: "somebody must answer a question,",
   connection: "somebody must make a connection",
   completion: "waits for an answer from outside",
@@ -281,7 +293,9 @@ const WAITS = {
 export function why(given) {
   const blocked = BLOCKED.exec(given);
   const word = /^[a-z_]+/.exec(given)?.[0] ?? "";
-  if (!blocked && Object.hasOwn(WAITS, word)) given = WAITS[word] + String(given).slice(word.length);
+  const asked = /^approval by (.+) until (\S+)$/.exec(given);
+  if (asked) given = `needs an approval until ${asked[2]}, asked by ${asked[1]}`;
+  else if (!blocked && Object.hasOwn(WAITS, word)) given = WAITS[word] + String(given).slice(word.length);
   const told = blocked ? `${BEHIND[blocked[1]]} ${blocked[3] ?? "another call"}${String(given).slice(blocked[0].length)}` : given;
   const local = (time) => {
     const [at, day] = [new Date(time), /** @type {const} */ ({ day: "numeric", month: "short" })];

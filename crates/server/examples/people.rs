@@ -16,6 +16,8 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 const BATCH_CALLS: u64 = 256;
 /// Longer than a server takes to start again.
 const CELLAR: Duration = Duration::from_secs(2);
+/// Longer than anybody looks.
+const TIDE: Duration = Duration::from_secs(120);
 
 /// Paints a door in the colour that a person chooses.
 #[tool(class = "stepped")]
@@ -48,6 +50,15 @@ async fn stumble(cx: &Cx) -> Result<String, ToolError> {
     match cx.attempt().0 {
         1 => Err(ToolError::new("It stumbled.").safe_to_retry()),
         _ => Ok("It went on.".into()),
+    }
+}
+
+/// Finds the tide out, and asks to be tried again later.
+#[tool(class = "read")]
+async fn sail(ship: String, cx: &Cx) -> Result<String, ToolError> {
+    match cx.attempt().0 {
+        1 => Err(ToolError::new("The tide is out.").safe_to_retry_after(TIDE.as_millis() as u64)),
+        _ => Ok(format!("{ship} has sailed")),
     }
 }
 
@@ -121,6 +132,7 @@ async fn main() -> Result<(), Error> {
     runtime.register(send_letter())?;
     runtime.register(say())?;
     runtime.register(stumble())?;
+    runtime.register(sail())?;
     runtime.register(lift())?;
     runtime.register(moor())?;
     match is_changed {

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use windlass::error::{AskError, ScheduleError, SessionError};
-use windlass::inspect::{self, CallFilter, OpenCall, RecordedCall, WaitingCall, WaitingPlace};
+use windlass::inspect::{self, CallFilter, OpenCall, RecordedCall, WaitingKind, WaitingPlace, WaitingSearch};
 use windlass::limits::SessionLimits;
 use windlass::outcome::{ModelAnswer, Part};
 use windlass::schedules::{Schedule, Schedules};
@@ -236,8 +236,9 @@ impl View {
 
     /// A page of what waits for a person, as it is recorded.
     pub async fn waiting(&self, list: &WaitingQuery) -> Result<WaitingPage, Problem> {
-        let all = inspect::waiting(&*self.store, SystemClock::default().now()).await?;
-        waiting_page(all, list, limit(list.limit)?, |_| true)
+        let now = SystemClock::default().now();
+        let found = inspect::waiting(&*self.store, now, &waiting_search(list)?, limit(list.limit)?).await?;
+        Ok(found.into())
     }
 
     async fn sessions(&self, whose: Whose<'_>) -> Result<Vec<SessionRow>, AskError> {
@@ -527,28 +528,12 @@ pub fn fires(wanted: &PreviewQuery, now: Timestamp, limits: &Limits) -> Result<F
     Ok(Fires { items: found.into_iter().map(fire).collect() })
 }
 
-/// A page of what waits for a person: those that the list asks for and `is_shown` lets through.
-pub(crate) fn waiting_page(
-    all: Vec<(WaitingPlace, WaitingCall)>,
-    list: &WaitingQuery,
-    limit: usize,
-    is_shown: impl Fn(&WaitingCall) -> bool,
-) -> Result<WaitingPage, Problem> {
-    let is_listed = |waiting: &WaitingCall| {
-        list.session.as_ref().is_none_or(|session| *session == waiting.session)
-            && list.kind.is_none_or(|kind| kind.as_str() == waiting.kind.as_str())
-            && is_shown(waiting)
-    };
-    let mut items: Vec<(WaitingPlace, WaitingCall)> =
-        all.into_iter().filter(|(_, waiting)| is_listed(waiting)).collect();
-    if let Some(after) = &list.after {
+/// The search that a list of waiting calls asks for.
+pub(crate) fn waiting_search(list: &WaitingQuery) -> Result<WaitingSearch<'_>, Problem> {
+    let place = |after: &String| {
         let what = format!("after takes the `next` of the page before, and {after:?} is none");
-        let after = WaitingPlace::parse(after).ok_or(AskError::Shape { what })?;
-        // It may be answered by now: those after its place are the same.
-        items.retain(|(place, _)| *place > after);
-    }
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().filter(|_| more).map(|(place, _)| place.to_string());
-    Ok(WaitingPage { items: items.into_iter().map(|(_, waiting)| waiting).collect(), next })
+        WaitingPlace::parse(after).ok_or(AskError::Shape { what })
+    };
+    let (kind, session) = (list.kind.map(WaitingKind::from), list.session.as_deref());
+    Ok(WaitingSearch { kind, session, after: list.after.as_ref().map(place).transpose()? })
 }

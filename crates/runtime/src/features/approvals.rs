@@ -6,7 +6,9 @@ use crate::mailbox::approve::{self, ApprovalDecision};
 use crate::mailbox::ask::AskError;
 use crate::path::grants;
 use crate::path::stage::prepare;
-use crate::read::inspect::{WaitingCall, WaitingPlace, waiting_with_tools};
+use crate::read::inspect::{
+    WaitingCall, WaitingIndex, WaitingPart, WaitingPlace, WaitingReader, WaitingSearch,
+};
 use crate::session::adopting;
 use crate::session::inner::{Inner, Runtime};
 use crate::session::permission::Remembered;
@@ -14,6 +16,7 @@ use crate::tools::place::BatchPlace;
 use crate::tools::registry::ToolLookup;
 use serde_json::Value;
 use std::sync::Arc;
+use tokio::sync::OwnedMutexGuard;
 use windlass_args::canonical;
 use windlass_core::handle::open_approval_id;
 use windlass_store::{RecordPage, Row, Space, Store};
@@ -34,7 +37,39 @@ impl Runtime {
     /// Everything that waits for a person, the nearest deadline first: approvals, questions, connections, changed tools and calls of
     /// which nobody knows whether they took effect.
     pub async fn waiting(&self) -> Result<Vec<(WaitingPlace, WaitingCall)>, SessionError> {
-        waiting_with_tools(&*self.0.store, self.0.clock.now(), Some(&self.0.registry)).await
+        Ok(self.waiting_part(&WaitingSearch::default(), usize::MAX, |_| true).await?.calls)
+    }
+
+    /// The first so many of them that the search finds and whose principals `is_shown` takes. Only these are read, and batches that were
+    /// written since somebody asked before.
+    pub async fn waiting_part(
+        &self,
+        search: &WaitingSearch<'_>,
+        limit: usize,
+        is_shown: impl Fn(Option<&str>) -> bool,
+    ) -> Result<WaitingPart, SessionError> {
+        let reader = self.waiting_reader();
+        self.waiting_index(&reader).await?.part(&reader, search, limit, is_shown).await
+    }
+
+    /// The number of waits whose principals `is_shown` takes.
+    pub async fn count_waiting(&self, is_shown: impl Fn(Option<&str>) -> bool) -> Result<u64, SessionError> {
+        let reader = self.waiting_reader();
+        Ok(self.waiting_index(&reader).await?.count(reader.now, is_shown))
+    }
+
+    fn waiting_reader(&self) -> WaitingReader<'_> {
+        WaitingReader { store: &*self.0.store, now: self.0.clock.now(), tools: Some(&self.0.registry) }
+    }
+
+    /// The index of waits, as they are recorded now. Whoever asks at the same time waits for the same reading.
+    async fn waiting_index(
+        &self,
+        reader: &WaitingReader<'_>,
+    ) -> Result<OwnedMutexGuard<WaitingIndex>, SessionError> {
+        let mut index = self.0.slots.of::<tokio::sync::Mutex<WaitingIndex>>().lock_owned().await;
+        index.refresh(reader).await?;
+        Ok(index)
     }
 
     /// Answers an approval for a principal. Durable when this returns. The first answer counts, and repeating it is fine.

@@ -9,8 +9,8 @@ mod waiting;
 pub use page::{BatchesPage, CallFilter, CallsPage, ListedBatch, batches, page};
 pub use questions::{OpenQuestion, questions};
 pub use timeline::{BatchTimeline, timeline};
-pub(crate) use waiting::waiting_with_tools;
-pub use waiting::{WaitingCall, WaitingKind, WaitingPlace, waiting};
+pub use waiting::{WaitingCall, WaitingKind, WaitingPart, WaitingPlace, WaitingSearch, waiting};
+pub(crate) use waiting::{WaitingIndex, WaitingReader};
 
 use crate::api::answer::{CallAnswer, wall_time};
 use crate::api::decided::Decided;

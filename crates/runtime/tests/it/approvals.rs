@@ -1,6 +1,7 @@
 //! Approvals: a person decides whether a call runs, and exactly what was approved runs, once.
 
 mod covered;
+mod listed;
 mod remembered;
 
 use crate::rig::{Count, batch, call, config, echo, memory, n, reopen, run, spec, sqlite, states, waits_for};

@@ -6,6 +6,7 @@ use crate::wire::{AnswerBody, CompletionReceipt, Paging, QuestionQuery};
 use axum::body::Bytes;
 use hyper::Method;
 use serde_json::Value;
+use windlass::inspect::WaitingKind;
 
 impl Client {
     /// A page of what waits for a person.
@@ -13,7 +14,7 @@ impl Client {
         let WaitingQuery { session, kind, limit, after } = list;
         let fields = [
             ("session", session.clone()),
-            ("kind", kind.map(|kind| kind.as_str().to_string())),
+            ("kind", kind.map(|kind| WaitingKind::from(kind).to_string())),
             ("limit", limit.map(|limit| limit.to_string())),
             ("after", after.clone()),
         ];

@@ -36,8 +36,9 @@ pub async fn approvals(
 /// A page of what waits and the caller may see.
 async fn waiting_page(api: &Api, caller: &Caller, list: &WaitingQuery) -> Result<WaitingPage, Problem> {
     let limit = view::limit(list.limit)?;
-    let all = api.runtime().waiting().await?;
-    view::waiting_page(all, list, limit, |waiting| caller.sees_waiting(waiting.principal.as_deref()))
+    let search = view::waiting_search(list)?;
+    let is_shown = |principal: Option<&str>| caller.sees_waiting(principal);
+    Ok(api.runtime().waiting_part(&search, limit, is_shown).await?.into())
 }
 
 pub async fn decide(

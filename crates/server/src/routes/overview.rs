@@ -38,8 +38,7 @@ pub async fn show(State(api): State<Api>, caller: Caller) -> HandlerResult {
             *open.entry(call.state.to_string()).or_default() += 1;
         }
     }
-    let waiting = runtime.waiting().await?;
-    let seen = waiting.iter().filter(|(_, waiting)| caller.sees_waiting(waiting.principal.as_deref()));
+    let waiting = runtime.count_waiting(|principal| caller.sees_waiting(principal)).await?;
     let data = api.folder().filter(|_| caller.has(TokenScope::Admin));
     json(&Overview {
         version: env!("CARGO_PKG_VERSION").to_string(),
@@ -51,7 +50,7 @@ pub async fn show(State(api): State<Api>, caller: Caller) -> HandlerResult {
         principal: caller.principal.to_string(),
         scopes: caller.scopes.to_vec(),
         open,
-        waiting: seen.count() as u64,
+        waiting,
         latest,
         left_out: left_out.or(more).or(too_many),
     })

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use windlass::approvals::{ApprovalDecision, ApprovalPreview, Remember, Remembered, RememberedArgs};
-use windlass::inspect::WaitingCall;
+use windlass::inspect::{WaitingCall, WaitingKind, WaitingPart};
 use windlass::time::wall_time;
 use windlass_core::time::Timestamp;
 
@@ -42,15 +42,14 @@ pub enum WaitingFilter {
     Unknown,
 }
 
-impl WaitingFilter {
-    /// Its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            WaitingFilter::Approval => "approval",
-            WaitingFilter::Question => "question",
-            WaitingFilter::Connection => "connection",
-            WaitingFilter::ToolChanged => "tool_changed",
-            WaitingFilter::Unknown => "unknown",
+impl From<WaitingFilter> for WaitingKind {
+    fn from(filter: WaitingFilter) -> WaitingKind {
+        match filter {
+            WaitingFilter::Approval => WaitingKind::Approval,
+            WaitingFilter::Question => WaitingKind::Question,
+            WaitingFilter::Connection => WaitingKind::Connection,
+            WaitingFilter::ToolChanged => WaitingKind::ToolChanged,
+            WaitingFilter::Unknown => WaitingKind::Unknown,
         }
     }
 }
@@ -58,11 +57,18 @@ impl WaitingFilter {
 /// A page of calls that wait for a person.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct WaitingPage {
-    /// The calls, oldest batch first.
+    /// The calls: the nearest deadline first, then the oldest.
     pub items: Vec<WaitingCall>,
     /// The cursor of the next page, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+}
+
+impl From<WaitingPart> for WaitingPage {
+    fn from(part: WaitingPart) -> WaitingPage {
+        let items = part.calls.into_iter().map(|(_, waiting)| waiting).collect();
+        WaitingPage { items, next: part.next.map(|next| next.to_string()) }
+    }
 }
 
 /// A person's answer to an approval.

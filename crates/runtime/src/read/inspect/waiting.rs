@@ -1,10 +1,15 @@
 //! One list of everything that waits for a person: approvals, questions, connections, changed tools, unknown outcomes.
 
+mod index;
+
+use index::ListedWait;
+pub(crate) use index::WaitingIndex;
+pub use index::WaitingSearch;
+
 use crate::api::answer::{as_wall_time, as_wall_time_maybe};
 use crate::api::error::{SessionError, chain};
 use crate::api::journal::fold;
 use crate::read::story::rule_names;
-use crate::session::notices::unknown_call;
 use crate::tools::place::BatchPlace;
 use crate::tools::registry::Registry;
 use serde_json::Value;
@@ -15,12 +20,12 @@ use windlass_args::named;
 use windlass_core::batch::Batch;
 use windlass_core::call::{Call, Reason};
 use windlass_core::handle::{Handle, HandleKind, approval_id, question_id};
-use windlass_core::ids::{BatchNo, CallId, Ordinal, SessionNo};
+use windlass_core::ids::{BatchNo, CallId, Ordinal};
 use windlass_core::operation::Operations;
 use windlass_core::redact::{RedactedArgs, SecretNames};
 use windlass_core::time::Timestamp;
 use windlass_core::visible;
-use windlass_store::{RecordPage, SessionRow, Space, Store};
+use windlass_store::Store;
 
 named! {
     /// The kind of a person's answer that a call waits for.
@@ -129,33 +134,38 @@ impl WaitingCall {
         let until = self.until.unwrap_or(Timestamp(i64::MAX));
         WaitingPlace { until, since: self.since, id: self.id.clone() }
     }
+
+    /// With its session.
+    fn of(mut self, wait: ListedWait<'_>) -> WaitingCall {
+        (self.session, self.principal) = (wait.session.to_string(), wait.principal.map(str::to_string));
+        if let Some(provider) = &self.provider {
+            let provider = visible::line(provider);
+            self.command = format!("windlass connections {} {provider} --connected", self.session);
+        }
+        self
+    }
 }
 
-/// Everything that waits for a person, the nearest deadline first, then the oldest. Sessions whose journals cannot be read are left out, and that is
-/// logged.
+/// A part of what waits for a person: the nearest deadline first, then the oldest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WaitingPart {
+    /// The calls, each with its place.
+    pub calls: Vec<(WaitingPlace, WaitingCall)>,
+    /// The place behind which there are more.
+    pub next: Option<WaitingPlace>,
+}
+
+/// The first so many of what the search finds, as it is recorded. Sessions whose journals cannot be read are left out, and that is logged.
 pub async fn waiting(
     store: &dyn Store,
     now: Timestamp,
-) -> Result<Vec<(WaitingPlace, WaitingCall)>, SessionError> {
-    waiting_with_tools(store, now, None).await
-}
-
-/// That list, in whose texts arguments that a tool declares as secret are masked, too.
-pub(crate) async fn waiting_with_tools(
-    store: &dyn Store,
-    now: Timestamp,
-    tools: Option<&Registry>,
-) -> Result<Vec<(WaitingPlace, WaitingCall)>, SessionError> {
-    let mut reader = WaitingReader { store, now, tools, sessions: BTreeMap::new() };
-    let mut found = Vec::new();
-    for row in store.open_batches(None).await? {
-        if let Some(folded) = reader.folded(row.no).await? {
-            reader.open(row.session, row.no, &folded, &mut found).await?;
-        }
-    }
-    reader.unknown(&mut found).await?;
-    found.sort_by(|(one, _), (other, _)| one.cmp(other));
-    Ok(found)
+    search: &WaitingSearch<'_>,
+    limit: usize,
+) -> Result<WaitingPart, SessionError> {
+    let reader = WaitingReader { store, now, tools: None };
+    let mut index = WaitingIndex::default();
+    index.refresh(&reader).await?;
+    index.part(&reader, search, limit, |_| true).await
 }
 
 /// The arguments that run, as text.
@@ -168,15 +178,13 @@ fn whole(call: &Call) -> Option<Value> {
     serde_json::from_str(ran(call)).ok()
 }
 
-struct WaitingReader<'a> {
-    store: &'a dyn Store,
-    now: Timestamp,
-    tools: Option<&'a Registry>,
-    sessions: BTreeMap<SessionNo, (String, Option<String>)>,
+/// Reads what waits from journals.
+pub(crate) struct WaitingReader<'a> {
+    pub(crate) store: &'a dyn Store,
+    pub(crate) now: Timestamp,
+    /// Arguments that these tools declare as secret are masked in the texts.
+    pub(crate) tools: Option<&'a Registry>,
 }
-
-/// Records of calls that ended as unknown that are read at once.
-const UNKNOWN_PAGE: u64 = 256;
 
 impl WaitingReader<'_> {
     async fn folded(&self, no: BatchNo) -> Result<Option<Batch>, SessionError> {
@@ -193,81 +201,45 @@ impl WaitingReader<'_> {
         }
     }
 
-    /// The name and the principal of a session.
-    async fn session(&mut self, session: SessionNo) -> Result<(String, Option<String>), SessionError> {
-        match self.sessions.entry(session) {
-            Entry::Occupied(known) => Ok(known.get().clone()),
-            Entry::Vacant(new) => {
-                let row = self.store.session_by_no(session).await?;
-                let known = row.map(|row| (row.name, row.principal)).unwrap_or_default();
-                Ok(new.insert(known).clone())
-            }
+    /// The first so many of these waits. One that was answered since they were listed is left out.
+    async fn part(&self, mut listed: Vec<ListedWait<'_>>, limit: usize) -> Result<WaitingPart, SessionError> {
+        let more = listed.len() > limit;
+        listed.truncate(limit);
+        let next = listed.last().filter(|_| more).map(|last| last.place.clone());
+        let mut batches: BTreeMap<BatchNo, Vec<(CallId, WaitingCall)>> = BTreeMap::new();
+        let mut calls = Vec::with_capacity(listed.len());
+        for wait in listed {
+            let waits = match batches.entry(wait.call.batch) {
+                Entry::Occupied(read) => read.into_mut(),
+                Entry::Vacant(new) => {
+                    let batch = self.folded(wait.call.batch).await?;
+                    new.insert(batch.map_or_else(Vec::new, |batch| self.waits(wait.call.batch, &batch)))
+                }
+            };
+            let found = waits.iter().find(|(call, found)| *call == wait.call && found.place() == *wait.place);
+            calls.extend(found.map(|(_, found)| (wait.place.clone(), found.clone().of(wait))));
         }
+        Ok(WaitingPart { calls, next })
     }
 
-    /// Adds the waits of the open calls of a batch.
-    async fn open(
-        &mut self,
-        session: SessionNo,
-        no: BatchNo,
-        batch: &Batch,
-        found: &mut Vec<(WaitingPlace, WaitingCall)>,
-    ) -> Result<(), SessionError> {
-        for (call, place) in batch.calls.iter().zip(0..).filter(|(call, _)| call.end().is_none()) {
+    /// The waits of a batch, of open calls and of those that ended as unknown. Their session is added later.
+    fn waits(&self, no: BatchNo, batch: &Batch) -> Vec<(CallId, WaitingCall)> {
+        let mut found = Vec::new();
+        for (call, place) in batch.calls.iter().zip(0..) {
             let id = CallId { batch: no, ordinal: Ordinal(place) };
-            let mut waits = Vec::new();
-            waits.extend(self.approval(id, call));
-            waits.extend(self.questions(id, call));
-            waits.extend(self.connection(id, call));
-            waits.extend(self.changed(id, call));
-            for mut wait in waits {
-                (wait.session, wait.principal) = self.session(session).await?;
-                if let Some(provider) = &wait.provider {
-                    let provider = visible::line(provider);
-                    wait.command = format!("windlass connections {} {provider} --connected", wait.session);
+            let mut add = |waits: Vec<WaitingCall>| found.extend(waits.into_iter().map(|wait| (id, wait)));
+            match call.end() {
+                None => {
+                    add(self.approval(id, call).into_iter().collect());
+                    add(self.questions(id, call));
+                    add(self.connection(id, call).into_iter().collect());
+                    add(self.changed(id, call).into_iter().collect());
                 }
-                found.push((wait.place(), wait));
+                Some(end) if end.is_unknown() => add(vec![self.outcome(id, call, end.at)]),
+                Some(_) => {}
             }
         }
-        Ok(())
-    }
-
-    /// Adds the calls that ended as unknown.
-    async fn unknown(&mut self, found: &mut Vec<(WaitingPlace, WaitingCall)>) -> Result<(), SessionError> {
-        let mut last = None;
-        loop {
-            let sessions = self.store.sessions_with(Space::Unknown, last, UNKNOWN_PAGE).await?;
-            let Some(row) = sessions.last() else { return Ok(()) };
-            last = Some(row.no);
-            for session in &sessions {
-                self.unknown_of(session, found).await?;
-            }
-        }
-    }
-
-    /// Adds those of one session.
-    async fn unknown_of(
-        &mut self,
-        session: &SessionRow,
-        found: &mut Vec<(WaitingPlace, WaitingCall)>,
-    ) -> Result<(), SessionError> {
-        let mut after: Option<String> = None;
-        loop {
-            let shelf = Space::Unknown.of(session.no);
-            let page = RecordPage { shelf, prefix: "", after: after.as_deref(), limit: UNKNOWN_PAGE };
-            let records = self.store.records(page).await?;
-            let Some(record) = records.last() else { return Ok(()) };
-            after = Some(record.key.clone());
-            for id in records.iter().filter_map(|record| unknown_call(&record.key)) {
-                let Some(batch) = self.folded(id.batch).await? else { continue };
-                let Some(call) = batch.calls.get(usize::from(id.ordinal.0)) else { continue };
-                if let Some(end) = call.end().filter(|end| end.is_unknown()) {
-                    let (session, principal) = (session.name.clone(), session.principal.clone());
-                    let wait = WaitingCall { session, principal, ..self.outcome(id, call, end.at) };
-                    found.push((wait.place(), wait));
-                }
-            }
-        }
+        found
     }
 
     fn plain(&self, kind: WaitingKind, id: CallId, call: &Call) -> WaitingCall {
