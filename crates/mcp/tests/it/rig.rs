@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, watch};
 use windlass::policy::ApprovalRule;
 use windlass::store::memory::MemoryStore;
 use windlass::{Config, Cx, EffectClass, Flags, Limits, Runtime, Tool, ToolFuture, ToolSpec, tool_fn};
-use windlass_mcp::{Conversation, Exchange, Gateway, Headers, Visitor};
+use windlass_mcp::{Conversation, Exchange, Gateway, Headers, McpListing, Visitor};
 
 pub const VERSION: &str = "2026-07-28";
 
@@ -111,6 +111,7 @@ impl Rig {
             principal: "ann".into(),
             may_approve: true,
             may_answer: true,
+            listing: McpListing::All,
             bridge: None,
         };
         Rig { runtime, gateway, visitor, go, closing, effects, begun }

@@ -4,9 +4,10 @@
 use super::HandlerResult;
 use crate::access::{Caller, TokenScope};
 use crate::api::Api;
-use crate::extract::{Body, PathParams};
+use crate::extract::{Body, PathParams, QueryParams};
 use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
+use crate::wire::{McpList, McpQuery};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -19,7 +20,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use windlass::sessions::SessionStanding;
-use windlass_mcp::{Conversation, Exchange, Gateway, Headers, Visitor, session_name};
+use windlass_mcp::{Conversation, Exchange, Gateway, Headers, McpListing, Visitor, session_name};
 
 /// The name of a `windlass mcp`: it repeats its requests when the connection is cut.
 pub const BRIDGE_HEADER: &str = "windlass-bridge";
@@ -28,21 +29,45 @@ pub const APPROVE_HEADER: &str = "windlass-approve";
 /// Names under which the session of a caller was deleted.
 const SESSIONS_MAX: u32 = 1_000;
 
-pub async fn door(State(api): State<Api>, caller: Caller, request: Request) -> HandlerResult {
-    answer(&api, &caller, None, request).await
+pub async fn door(
+    State(api): State<Api>,
+    caller: Caller,
+    QueryParams(asked): QueryParams<McpQuery>,
+    request: Request,
+) -> HandlerResult {
+    answer(&api, &caller, McpDoor { session: None, asked }, request).await
 }
 
 pub async fn session_door(
     State(api): State<Api>,
     caller: Caller,
     PathParams(session): PathParams<String>,
+    QueryParams(asked): QueryParams<McpQuery>,
     request: Request,
 ) -> HandlerResult {
-    answer(&api, &caller, Some(session), request).await
+    answer(&api, &caller, McpDoor { session: Some(session), asked }, request).await
 }
 
-async fn answer(api: &Api, caller: &Caller, session: Option<String>, request: Request) -> HandlerResult {
-    let (headers, visitor) = (headers(request.headers(), caller), visitor(request.headers(), caller));
+/// A door, as its path names it.
+struct McpDoor {
+    session: Option<String>,
+    asked: McpQuery,
+}
+
+impl McpDoor {
+    /// The tools that it lists.
+    fn listing(&self, api: &Api) -> McpListing {
+        match self.asked.list {
+            Some(McpList::All) => McpListing::All,
+            Some(McpList::Search) => McpListing::Search,
+            None => api.mcp_listing(),
+        }
+    }
+}
+
+async fn answer(api: &Api, caller: &Caller, door: McpDoor, request: Request) -> HandlerResult {
+    let headers = headers(request.headers(), caller);
+    let visitor = visitor(request.headers(), caller, door.listing(api));
     let message = match Body::<Value>::from_request(request, api).await {
         Ok(Body(message)) => message,
         Err(problem) if is_unreadable(&problem) => {
@@ -50,7 +75,7 @@ async fn answer(api: &Api, caller: &Caller, session: Option<String>, request: Re
         }
         Err(problem) => return Err(problem),
     };
-    let session = match session {
+    let session = match door.session {
         Some(session) => session,
         None => own_session(api, caller, &message).await?,
     };
@@ -66,6 +91,46 @@ async fn answer(api: &Api, caller: &Caller, session: Option<String>, request: Re
         Exchange::Taken => Ok(StatusCode::ACCEPTED.into_response()),
         Exchange::Answer { status, message, session_id } => reply(status, &message, session_id),
         Exchange::Stream(conversation) => Ok(stream(api, conversation)),
+    }
+}
+
+pub async fn stream_door(
+    State(api): State<Api>,
+    caller: Caller,
+    QueryParams(asked): QueryParams<McpQuery>,
+    sent: HeaderMap,
+) -> HandlerResult {
+    listen(&api, &caller, McpDoor { session: None, asked }, &sent).await
+}
+
+pub async fn session_stream_door(
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams(session): PathParams<String>,
+    QueryParams(asked): QueryParams<McpQuery>,
+    sent: HeaderMap,
+) -> HandlerResult {
+    listen(&api, &caller, McpDoor { session: Some(session), asked }, &sent).await
+}
+
+/// The stream of messages that belong to no request: clients of the older era hear of changed tools there. All others are told that
+/// there is none, as the protocol wants it.
+async fn listen(api: &Api, caller: &Caller, door: McpDoor, sent: &HeaderMap) -> HandlerResult {
+    let visitor = visitor(sent, caller, door.listing(api));
+    let session = match door.session {
+        Some(session) => session,
+        None => own_session(api, caller, &Value::Null).await?,
+    };
+    if api.sessions().standing(&session).await? != SessionStanding::Unused {
+        api.session(caller, &session).await?;
+    }
+    let visitor = Visitor { session, ..visitor };
+    match api.mcp().listen(visitor, &headers(sent, caller)).await {
+        Some(conversation) => Ok(stream(api, conversation)),
+        None => {
+            let told = "this stream is for clients that have sent `initialize` and name its Mcp-Session-Id; others send POST";
+            Err(Problem::new(ProblemCode::MethodNotAllowed, told))
+        }
     }
 }
 
@@ -112,13 +177,14 @@ fn params(headers: &HeaderMap) -> Vec<(String, String)> {
 
 /// The caller, without its session. Whoever is on the folder's own socket has all scopes, and must ask for that of approving:
 /// agents must not approve their own calls.
-fn visitor(headers: &HeaderMap, caller: &Caller) -> Visitor {
+fn visitor(headers: &HeaderMap, caller: &Caller, listing: McpListing) -> Visitor {
     let is_local = caller.token.is_none();
     Visitor {
         session: String::new(),
         principal: caller.principal.clone(),
         may_approve: caller.has(TokenScope::Approve) && (!is_local || headers.contains_key(APPROVE_HEADER)),
         may_answer: caller.has(TokenScope::Complete),
+        listing,
         bridge: headers
             .get(BRIDGE_HEADER)
             .filter(|_| is_local)
