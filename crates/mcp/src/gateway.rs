@@ -274,11 +274,10 @@ impl Gateway {
         let (conversation, voice, listener) = Conversation::begin();
         let running = self.running(&visitor, headers, &request.id, &conversation);
         let task = CallTask { gateway: self.clone(), visitor, peer, id: request.id, call };
-        tokio::spawn(async move {
+        Ok(Exchange::Stream(conversation.made_by(async move {
             task.run(voice, listener).await;
             drop(running);
-        });
-        Ok(Exchange::Stream(conversation))
+        })))
     }
 
     /// A call of a tool.

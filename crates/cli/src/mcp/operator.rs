@@ -160,9 +160,8 @@ mod tests {
 
     #[test]
     fn each_term_can_be_changed_and_mistakes_are_asked_about_again() {
-        let (decision, proposal, told) = decided(
-            "c\nstepped\nread\nwrite nowhere at all:\nread mcp:shop, write file:{path}\nnone\nnever\ny\n",
-        );
+        let (decision, proposal, told) =
+            decided("c\nstepped\nread\nnowhere\nread mcp:shop, write file:{path}\nnone\nnever\ny\n");
         assert_eq!(decision, ProposalDecision::Accept, "{told}");
         assert_eq!((proposal.class, proposal.approval), ("read", ToolApproval::Never), "{told}");
         assert_eq!(proposal.claims, ["read mcp:shop", "write file:{path}"]);

@@ -71,7 +71,11 @@ pub fn ls(at: &At, args: &McpLsArgs) -> anyhow::Result<ExitCode> {
         for (tool, definition) in known.pins.of(&server.name) {
             let spec = offered(server, &tool, &definition, &known.declared.limits);
             let claims = spec.claims.clone().unwrap_or_default().join(", ");
-            let asks = if server.rules_of(&tool).asks == Some(false) { "never" } else { "ask" };
+            let asks = match server.rules_of(&tool).asks {
+                Some(false) => "never",
+                Some(true) | None if server.asks(&tool) => "ask",
+                Some(true) | None => "policy",
+            };
             rows.push([
                 server.name.clone(),
                 tool,

@@ -26,6 +26,8 @@ use windlass_mcp::{Conversation, Exchange, Gateway, Headers, McpListing, Visitor
 pub const BRIDGE_HEADER: &str = "windlass-bridge";
 /// Sent by `windlass mcp --approve`: forms in its client may approve calls.
 pub const APPROVE_HEADER: &str = "windlass-approve";
+/// How long the head of a response waits for its first message.
+const HEAD_WAIT: Duration = Duration::from_millis(50);
 /// Names under which the session of a caller was deleted.
 const SESSIONS_MAX: u32 = 1_000;
 
@@ -90,7 +92,11 @@ async fn answer(api: &Api, caller: &Caller, door: McpDoor, request: Request) -> 
     match taken.await? {
         Exchange::Taken => Ok(StatusCode::ACCEPTED.into_response()),
         Exchange::Answer { status, message, session_id } => reply(status, &message, session_id),
-        Exchange::Stream(conversation) => Ok(stream(api, conversation)),
+        Exchange::Stream(mut conversation) => {
+            // A quick answer goes out in one piece with its head.
+            let first = tokio::time::timeout(HEAD_WAIT, conversation.next()).await;
+            Ok(stream(api, conversation, first.ok()))
+        }
     }
 }
 
@@ -126,7 +132,7 @@ async fn listen(api: &Api, caller: &Caller, door: McpDoor, sent: &HeaderMap) -> 
     }
     let visitor = Visitor { session, ..visitor };
     match api.mcp().listen(visitor, &headers(sent, caller)).await {
-        Some(conversation) => Ok(stream(api, conversation)),
+        Some(conversation) => Ok(stream(api, conversation, None)),
         None => {
             let told = "this stream is for clients that have sent `initialize` and name its Mcp-Session-Id; others send POST";
             Err(Problem::new(ProblemCode::MethodNotAllowed, told))
@@ -202,14 +208,21 @@ fn reply(status: u16, message: &Value, session_id: Option<String>) -> HandlerRes
     Ok(response)
 }
 
-fn stream(api: &Api, conversation: Conversation) -> Response {
+/// The messages of a conversation, of which the first may have been taken already.
+fn stream(api: &Api, conversation: Conversation, first: Option<Option<Value>>) -> Response {
     let quiet = Duration::from_millis(api.runtime().limits().event_keepalive_ms.max(1));
     let head = [
         ("content-type", "text/event-stream"),
         (CACHE_CONTROL.as_str(), "no-store"),
         ("x-accel-buffering", "no"),
     ];
-    let body = SpokenBody { next: Box::pin(spoken(conversation, quiet)), over: false };
+    let next: Pin<Box<dyn Future<Output = SpokenFrame> + Send>> = match first {
+        Some(message) => {
+            Box::pin(std::future::ready(message.map(|told| (event(&told), conversation, quiet))))
+        }
+        None => Box::pin(spoken(conversation, quiet)),
+    };
+    let body = SpokenBody { next, over: false };
     (head, axum::body::Body::new(body)).into_response()
 }
 
@@ -218,10 +231,14 @@ type SpokenFrame = Option<(Bytes, Conversation, Duration)>;
 
 async fn spoken(mut conversation: Conversation, quiet: Duration) -> SpokenFrame {
     let frame = match tokio::time::timeout(quiet, conversation.next()).await {
-        Ok(message) => format!("event: message\ndata: {}\n\n", message?).into(),
+        Ok(message) => event(&message?),
         Err(_) => Bytes::from_static(b":\n\n"),
     };
     Some((frame, conversation, quiet))
+}
+
+fn event(message: &Value) -> Bytes {
+    format!("event: message\ndata: {message}\n\n").into()
 }
 
 /// A conversation as the body of a response. Its end is asked for once the answer was handed to the connection; a connection
