@@ -18,6 +18,9 @@ pub fn rig(more: &str) -> Rig {
 
 pub const ALLOWED: &str = "approval = \"never\"";
 
+/// The tool that hangs is given up soon; the others have time, however busy the machine is.
+const HANGS_SHORTLY: &str = "[mcp.shop.tools.fail]\ntimeout_ms = 1500";
+
 pub fn accepted(more: &str) -> Rig {
     let rig = rig(more);
     let ran = rig.run(&["mcp", "accept", "shop", "--yes"]);
@@ -194,10 +197,10 @@ fn one_bad_tool_hides_no_other_and_too_many_are_left_out() {
 
 #[test]
 fn a_hostile_server_harms_only_its_own_calls() {
-    let rig = accepted(&format!("{ALLOWED}\ntimeout_ms = 1500"));
-    for (mode, code) in [("flood", 0), ("huge", 3), ("hangs", 3)] {
+    let rig = accepted(&format!("{ALLOWED}\n{HANGS_SHORTLY}"));
+    for (tool, mode, code) in [("shop_pay", "flood", 0), ("shop_pay", "huge", 3), ("shop_fail", "hangs", 3)] {
         rig.write("mode", mode);
-        let ran = rig.run(&["call", "shop_pay", "{}", "--json"]);
+        let ran = rig.run(&["call", tool, "{}", "--json"]);
         assert_eq!(ran.code, Some(code), "{mode}: {}{}", ran.stdout, ran.stderr);
         assert_eq!(rig.run(&["call", "echo", r#"{"message": "here"}"#]).code, Some(0), "{mode}");
         until("no process is left", || rig.processes().is_empty());
@@ -218,16 +221,22 @@ fn peak_kb(pid: u32) -> u64 {
 /// One owner, whose server floods, sends a gigabyte, hangs and dies: its other tools answer meanwhile, and it stays small.
 #[test]
 fn an_owner_is_not_harmed_by_a_hostile_server() {
-    let rig = accepted(&format!("{ALLOWED}\ntimeout_ms = 3000"));
+    let rig = accepted(&format!("{ALLOWED}\n{HANGS_SHORTLY}"));
     let owner = rig.start(&["serve", "--listen", "127.0.0.1:0"]);
-    until("it serves", || rig.run(&["call", "shop_look", "{}"]).code == Some(0));
+    until("it serves", || rig.path(".windlass/control.sock").exists());
+    assert_eq!(call(&rig, "shop_look")["state"], "succeeded");
     let before = peak_kb(owner.id());
-    for (round, (mode, code)) in
-        [("flood", 0), ("huge", 3), ("hangs", 3), ("dies", 3)].into_iter().enumerate()
-    {
+    for (tool, mode, code) in [
+        ("shop_pay", "flood", 0),
+        ("shop_pay", "huge", 3),
+        ("shop_fail", "hangs", 3),
+        ("shop_pay", "dies", 3),
+    ] {
         rig.write("mode", mode);
-        let hostile = rig.start(&["call", "shop_pay", &format!("{{\"round\": {round}}}"), "--json"]);
-        until("it is sent", || count(&rig, "begin pay") == round + 1);
+        let begun = || count(&rig, "begin pay") + count(&rig, "begin fail");
+        let begun_before = begun();
+        let hostile = rig.start(&["call", tool, &format!("{{\"mode\": \"{mode}\"}}"), "--json"]);
+        until("it is sent", || begun() > begun_before);
         for beside in 0..3 {
             let args = format!("{{\"message\": \"{mode} {beside}\"}}");
             assert_eq!(rig.run(&["call", "echo", &args]).code, Some(0), "{mode}");
