@@ -104,7 +104,11 @@ impl Conversation {
             }
             // What is left to be done waits for nobody here.
             if let Some(mut work) = self.work.take() {
-                std::future::poll_fn(|cx| Poll::Ready(work.poll(cx))).await;
+                std::future::poll_fn(|cx| {
+                    work.poll(cx);
+                    Poll::Ready(())
+                })
+                .await;
             }
             return None;
         }

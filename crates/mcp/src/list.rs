@@ -28,7 +28,7 @@ pub(crate) const CALL_TOOL: &str = "call_tool";
 pub(crate) struct McpToolList(BTreeMap<String, Arc<Registered>>);
 
 impl McpToolList {
-    /// What the visitor's door lists.
+    /// The tools that the visitor's door lists.
     pub(crate) async fn at(runtime: &Runtime, visitor: &Visitor) -> Result<McpToolList, RpcError> {
         match visitor.listing {
             McpListing::All => McpToolList::whole(runtime, &visitor.session).await,

@@ -28,7 +28,7 @@ pub struct ToolProposal {
     claimed: String,
 }
 
-/// Who is asked before a call of the tool.
+/// The person who is asked before a call of the tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolApproval {
     /// Nobody.

@@ -6,7 +6,7 @@ use std::io::{BufRead, IsTerminal, StderrLock, StdinLock, Write};
 use windlass::Limits;
 use windlass::tool::ClaimTemplate;
 
-/// Whoever answers questions, line by line.
+/// A person who answers questions, line by line.
 pub struct Operator<R, W> {
     input: R,
     output: W,
