@@ -21,7 +21,9 @@ pub use background::{InboxArgs, Logs, MessagesArgs, SayArgs, TasksArgs, TasksCom
 pub use backup::BackupArgs;
 pub use events::{EmitArgs, FulfilArgs, NoticeArgs};
 pub use grants::{AttenuateGrant, GrantsArgs, GrantsCommand, IssueGrant, ListGrants, OneGrant};
-pub use mcp::{McpAcceptArgs, McpAddArgs, McpArgs, McpCommand, McpImportArgs, McpLsArgs, McpTestArgs};
+pub use mcp::{
+    McpAcceptArgs, McpAddArgs, McpArgs, McpCommand, McpImportArgs, McpListArg, McpLsArgs, McpTestArgs,
+};
 pub use policy::{InitArgs, PolicyArgs, PolicyCheckArgs, PolicyCommand, PolicyHistoryArgs, PolicySetArgs};
 pub use run::RunArgs;
 pub use schedules::{

@@ -11,6 +11,7 @@ use windlass::sessions::JudgedCopy;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::store::{Durability, Store, StoreError};
 use windlass::{Config, Limits, Runtime};
+use windlass_mcp::McpListing;
 use windlass_mcp::upstream::{McpPins, Upstreams};
 use windlass_server::webhooks::WebhookClient;
 use windlass_tools::declared::Traces;
@@ -52,6 +53,7 @@ pub async fn own(at: &At) -> anyhow::Result<OwnedFolder> {
     let configured = configured(at)?;
     let (limits, traces) = (configured.declared.limits.clone(), configured.declared.traces.clone());
     let (servers, file) = (configured.declared.mcp.clone(), configured.file.clone());
+    let mcp_listing = configured.declared.server.mcp_list;
     if configured.declared.durability == Durability::Relaxed {
         crate::logs::tell!("durability is relaxed: a power cut may lose acknowledged writes");
     }
@@ -71,7 +73,7 @@ pub async fn own(at: &At) -> anyhow::Result<OwnedFolder> {
     }
     let pins = McpPins::beside(&file.unwrap_or_default());
     let upstreams = Upstreams::register(&runtime, servers, &Launcher::this_binary()?, &pins);
-    Ok(OwnedFolder { runtime, traces, upstreams })
+    Ok(OwnedFolder { runtime, traces, upstreams, mcp_listing })
 }
 
 /// A folder that is owned.
@@ -80,6 +82,8 @@ pub struct OwnedFolder {
     pub traces: Option<Traces>,
     /// The MCP servers of others.
     pub upstreams: Upstreams,
+    /// The tools that the MCP door lists.
+    pub mcp_listing: McpListing,
 }
 
 /// Makes a runtime that owns the folder and drives no calls, for commands that only read and write records.

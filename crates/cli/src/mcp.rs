@@ -6,10 +6,11 @@
 
 mod entry;
 mod import;
+mod operator;
 mod owner;
 mod servers;
 
-use crate::args::{McpArgs, McpCommand};
+use crate::args::{McpArgs, McpCommand, McpListArg};
 use crate::door::At;
 use crate::serve;
 use owner::{OwnerStartError, OwnerStarter};
@@ -20,11 +21,12 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use windlass::sessions::check_session_name;
 use windlass_server::ProblemCode;
-use windlass_server::client::mcp::McpPost;
+use windlass_server::client::mcp::{McpPost, McpReply};
 use windlass_server::client::{Client, ClientError};
+use windlass_server::wire::McpList;
 
 /// The longest line that is read: longer than any body that the owner takes.
 const LINE_BYTES_MAX: u64 = 64 << 20;
@@ -34,6 +36,10 @@ const LINES_MAX: usize = 64;
 const CLOSING_WAIT: Duration = Duration::from_secs(5);
 /// How long to pause before an owner that does not take work is asked again.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// The pause before the owner's own messages are listened to again.
+const LISTENS_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// Says that the tools may have changed.
+const TOOLS_CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 /// By which Claude Code names its conversation to the servers that it starts.
 const CLAUDE_SESSION: &str = "CLAUDE_CODE_SESSION_ID";
 
@@ -59,6 +65,10 @@ pub async fn mcp(at: &At, args: McpArgs) -> anyhow::Result<ExitCode> {
             bridge: windlass::batch::fresh_key()?,
             session_id: None,
             may_approve: args.approve,
+            list: args.list.map(|list| match list {
+                McpListArg::All => McpList::All,
+                McpListArg::Search => McpList::Search,
+            }),
         }),
         written: writer(),
     });
@@ -133,6 +143,15 @@ fn writer() -> mpsc::Sender<WrittenLine> {
     lines
 }
 
+/// Ends the listening with its bridge.
+struct StreamListener(JoinHandle<()>);
+
+impl Drop for StreamListener {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 struct Bridge {
     owner: OwnerStarter,
     post: Mutex<McpPost>,
@@ -153,6 +172,7 @@ impl Bridge {
     /// Carries messages until the client closes its end.
     async fn carry_all(self: Arc<Self>, mut lines: mpsc::Receiver<ReadLine>) {
         let (mut carrying, mut running) = (JoinSet::new(), HashMap::<String, AbortHandle>::new());
+        let mut listening: Option<StreamListener> = None;
         loop {
             let line = tokio::select! {
                 line = lines.recv() => line,
@@ -187,6 +207,10 @@ impl Bridge {
             if message["method"] == "initialize" {
                 // Everything behind it belongs to the session that it opens.
                 self.carry(&line, id).await;
+                if self.post().session_id.is_some() && listening.is_none() {
+                    // Before anything else is asked for: whatever changes behind a list is told.
+                    listening = Some(self.clone().listen().await);
+                }
                 continue;
             }
             let (bridge, name) = (self.clone(), id.as_ref().map(Value::to_string));
@@ -195,6 +219,33 @@ impl Bridge {
         }
         let all = async { while carrying.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(CLOSING_WAIT, all).await;
+    }
+
+    /// Hears what the owner says of its own, as clients of the older era want it, and writes it to the client.
+    async fn listen(self: Arc<Self>) -> StreamListener {
+        let mut stream = self.stream().await;
+        StreamListener(tokio::spawn(async move {
+            loop {
+                while let Some(text) = match &mut stream {
+                    Some(reply) => reply.next().await,
+                    None => None,
+                } {
+                    self.write(text).await;
+                }
+                tokio::time::sleep(LISTENS_AGAIN_AFTER).await;
+                stream = self.stream().await;
+                if stream.is_some() {
+                    // The next owner may have other tools, and does not know those that the client has seen.
+                    self.write(TOOLS_CHANGED.to_string()).await;
+                }
+            }
+        }))
+    }
+
+    /// The stream of the owner's own messages. It starts no owner: whoever asks for something does.
+    async fn stream(&self) -> Option<McpReply> {
+        let post = self.post().clone();
+        self.owner.running().await?.mcp_stream(&post).await.ok()
     }
 
     /// Carries one message until it is answered.

@@ -37,7 +37,7 @@ impl RuntimeOwner {
     /// Owns the folder and serves its socket, so that other terminals can read and control it.
     pub async fn take(at: &At, owned: &mut Owned) -> anyhow::Result<RuntimeOwner> {
         let signals = ExitSignals::new()?;
-        let OwnedFolder { runtime, traces, upstreams } = folder::own(at).await?;
+        let OwnedFolder { runtime, traces, upstreams, mcp_listing } = folder::own(at).await?;
         tokio::spawn(tell_health(runtime.store().health()));
         let exporter = match &traces {
             Some(traces) => Some(
@@ -48,6 +48,7 @@ impl RuntimeOwner {
         };
         *owned = Some(runtime.store().clone());
         let api = Api::new(&runtime, Some(&at.data));
+        api.set_mcp_listing(mcp_listing);
         let control = Control::serve(&api, &at.data).inspect_err(|error| {
             logs::tell!(
                 "warning: other terminals cannot connect, because {} cannot be served: {error}",

@@ -1,6 +1,9 @@
 //! The answer to one request, message by message.
 
 use serde_json::Value;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 /// Progress that waits to be sent; more would be old by the time it is.
@@ -12,6 +15,29 @@ pub struct Conversation {
     messages: mpsc::Receiver<OutgoingMessage>,
     fate: Option<mpsc::Sender<Fate>>,
     is_answered: bool,
+    work: Option<ConversationWork>,
+}
+
+/// The work that makes the messages. Whoever takes them polls it, which saves a quick call two changes of threads; once nobody takes
+/// them any more it goes on by itself, so that a client that leaves leaves nothing half done.
+struct ConversationWork(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
+
+impl ConversationWork {
+    /// Polls it; it is gone once it is over.
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        if self.0.as_mut().is_some_and(|work| work.as_mut().poll(cx).is_ready()) {
+            self.0 = None;
+        }
+    }
+}
+
+impl Drop for ConversationWork {
+    fn drop(&mut self) {
+        // Without a runtime nothing is left to go on with.
+        if let (Some(work), Ok(threads)) = (self.0.take(), Handle::try_current()) {
+            threads.spawn(work);
+        }
+    }
 }
 
 /// A message on its way to the client.
@@ -56,8 +82,13 @@ impl Conversation {
     pub(crate) fn begin() -> (Conversation, ConversationVoice, FateListener) {
         let (spoken, messages) = mpsc::channel(MESSAGES_MAX);
         let (fate, fates) = mpsc::channel(1);
-        let heard = Conversation { messages, fate: Some(fate), is_answered: false };
+        let heard = Conversation { messages, fate: Some(fate), is_answered: false, work: None };
         (heard, ConversationVoice(spoken), FateListener(fates))
+    }
+
+    /// With the work that makes its messages.
+    pub(crate) fn made_by(self, work: impl Future<Output = ()> + Send + 'static) -> Conversation {
+        Conversation { work: Some(ConversationWork(Some(Box::pin(work)))), ..self }
     }
 
     pub(crate) fn canceller(&self) -> Option<Canceller> {
@@ -71,9 +102,23 @@ impl Conversation {
                 // Full: the client cancelled it before.
                 let _ = fate.try_send(Fate::Delivered);
             }
+            // What is left to be done waits for nobody here.
+            if let Some(mut work) = self.work.take() {
+                std::future::poll_fn(|cx| {
+                    work.poll(cx);
+                    Poll::Ready(())
+                })
+                .await;
+            }
             return None;
         }
-        match self.messages.recv().await? {
+        let taken = std::future::poll_fn(|cx| {
+            if let Some(work) = &mut self.work {
+                work.poll(cx);
+            }
+            self.messages.poll_recv(cx)
+        });
+        match taken.await? {
             OutgoingMessage::Progress(message) => Some(message),
             OutgoingMessage::Answer(message) => {
                 self.is_answered = true;

@@ -4,7 +4,7 @@ use crate::conversation::{Canceller, Conversation};
 use crate::delivery::{DeliveryLines, HeldLine, LineName};
 use crate::forms::OpenForms;
 use crate::identity;
-use crate::list::{CANCEL_TASK, McpToolList, WAIT_TASK};
+use crate::list::{CALL_TOOL, CANCEL_TASK, McpToolList, WAIT_TASK};
 use crate::listen;
 use crate::message::{self, METHOD_NOT_FOUND, Message, RpcError, RpcRequest};
 use crate::peer::{self, Era, LEGACY, LegacySession, MODERN, Peer, TASKS};
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use windlass::trace::TraceParent;
 use windlass::{EffectClass, Runtime};
+use windlass_tools::declared::McpListing;
 
 /// A runtime as an MCP server. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -47,6 +48,8 @@ pub struct Visitor {
     pub may_approve: bool,
     /// Whether a form in its client may answer questions.
     pub may_answer: bool,
+    /// The tools that its door lists.
+    pub listing: McpListing,
     /// The name of the bridge that speaks for it, if there is one: it sends its requests again when the connection is cut.
     pub bridge: Option<String>,
 }
@@ -202,7 +205,7 @@ impl Gateway {
         let session_id = seal::seal(&**self.runtime().store(), Purpose::Session, &session);
         let result = json!({
             "protocolVersion": version,
-            "capabilities": {"tools": {"listChanged": false}, "resources": {}},
+            "capabilities": {"tools": {"listChanged": true}, "resources": {}},
             "serverInfo": server_info(),
             "instructions": INSTRUCTIONS,
         });
@@ -217,7 +220,7 @@ impl Gateway {
             Some(_) => return Err(RpcError::params("`cursor` must be the nextCursor of the page before")),
         };
         let limit = usize::try_from(self.runtime().limits().mcp_tools_page).unwrap_or(usize::MAX).max(1);
-        let (tools, next) = McpToolList::of(self.runtime(), &visitor.session).await?.page(after, limit);
+        let (tools, next) = McpToolList::at(self.runtime(), visitor).await?.page(after, limit);
         let mut page = json!({"tools": tools});
         if let Some(next) = next {
             page["nextCursor"] = next.into();
@@ -247,28 +250,34 @@ impl Gateway {
             Some(args @ Value::Object(_)) => args.clone(),
             Some(_) => return Err(RpcError::params("`arguments` must be an object")),
         };
-        let call = match tool_name(&request) {
-            // Wrong arguments are for the model to mend.
-            WAIT_TASK | CANCEL_TASK if !args["task"].is_string() => {
-                let told = "`task` must be the task that an answer named.";
-                return Ok(answered(&request.id, signed(peer.era, crate::result::text(told, true))));
+        // Wrong arguments are for the model to mend.
+        let wrong = |told: &str| Ok(answered(&request.id, signed(peer.era, crate::result::text(told, true))));
+        let asked = match tool_name(&request) {
+            CALL_TOOL if visitor.listing == McpListing::Search => match AskedTool::found(args) {
+                Ok(found) => found,
+                Err(told) => return wrong(told),
+            },
+            name => AskedTool { name: name.to_string(), args },
+        };
+        let call = match asked.name.as_str() {
+            WAIT_TASK | CANCEL_TASK if !asked.args["task"].is_string() => {
+                return wrong("`task` must be the task that an answer named.");
             }
-            WAIT_TASK => self.waited_call(&visitor, &request, &args).await?,
+            WAIT_TASK => self.waited_call(&visitor, &request, &asked.args).await?,
             CANCEL_TASK => {
-                task::cancel(self, &visitor, task_of(&args)).await?;
+                task::cancel(self, &visitor, task_of(&asked.args)).await?;
                 let told = "The task is asked to stop. Call wait_task to see how it ended.";
                 return Ok(answered(&request.id, signed(peer.era, crate::result::text(told, false))));
             }
-            _ => self.asked_call(&visitor, headers, &peer, &request, args).await?,
+            _ => self.asked_call(&visitor, headers, &peer, &request, asked).await?,
         };
         let (conversation, voice, listener) = Conversation::begin();
         let running = self.running(&visitor, headers, &request.id, &conversation);
         let task = CallTask { gateway: self.clone(), visitor, peer, id: request.id, call };
-        tokio::spawn(async move {
+        Ok(Exchange::Stream(conversation.made_by(async move {
             task.run(voice, listener).await;
             drop(running);
-        });
-        Ok(Exchange::Stream(conversation))
+        })))
     }
 
     /// A call of a tool.
@@ -278,20 +287,21 @@ impl Gateway {
         headers: &Headers,
         peer: &Peer,
         request: &RpcRequest,
-        args: Value,
+        asked: AskedTool,
     ) -> Result<McpCall, RpcError> {
-        let name = tool_name(request);
-        let table = McpToolList::of(self.runtime(), &visitor.session).await?;
-        let Some(tool) = table.get(name) else {
+        let AskedTool { name, args } = asked;
+        let Some(tool) = McpToolList::find(self.runtime(), visitor, &name).await? else {
+            let table = McpToolList::whole(self.runtime(), &visitor.session).await?;
             let hint =
-                table.nearest(name).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+                table.nearest(&name).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
             return Err(RpcError::params(format!("there is no tool {name:?}{hint}")));
         };
-        if peer.era == Era::Modern {
+        // Of a tool that is called through `call_tool` the client has no schema to read headers from.
+        if peer.era == Era::Modern && name == tool_name(request) {
             headers.check_params(tool.spec.input_schema.as_ref(), &args)?;
         }
         let is_read = tool.class == EffectClass::Read;
-        let digest = identity::digest(tool, &args);
+        let digest = identity::digest(&tool, &args);
         let state = self.state(visitor, request, &digest)?;
         let round = state.as_ref().map_or(0, |state| state.round);
         let identity = match (state, identity::own_key(request, headers.key.as_deref())) {
@@ -363,6 +373,17 @@ impl Gateway {
                 "`requestState` is not of this call, or too old; make the call without it",
             )),
         }
+    }
+
+    /// Opens the stream of messages that belong to no request, on which a client of the older era hears of changed tools. `None`: there
+    /// is none for this client.
+    pub async fn listen(&self, visitor: Visitor, headers: &Headers) -> Option<Conversation> {
+        let is_legacy = headers.version.as_deref().is_none_or(|version| LEGACY.contains(&version));
+        let session = headers.legacy_session(&**self.runtime().store(), &visitor.principal);
+        if !is_legacy || !matches!(session, Ok(Some(_))) {
+            return None;
+        }
+        listen::begin_own(self, visitor, headers).await.ok()
     }
 
     /// Notes that the end of the call in the batch of this key has reached its client.
@@ -453,6 +474,28 @@ fn answers(params: &Map<String, Value>) -> Result<Map<String, Value>, RpcError> 
         None | Some(Value::Null) => Ok(Map::new()),
         Some(Value::Object(answers)) => Ok(answers.clone()),
         Some(_) => Err(RpcError::params("`inputResponses` must be an object")),
+    }
+}
+
+/// A tool, and the arguments it is called with.
+struct AskedTool {
+    name: String,
+    args: Value,
+}
+
+impl AskedTool {
+    /// The call that `call_tool` is asked for, or what is wrong with it.
+    fn found(mut args: Value) -> Result<AskedTool, &'static str> {
+        let Value::String(name) = args["tool"].take() else {
+            return Err("`tool` must be the name of a tool that search_tools has found.");
+        };
+        match args["args"].take() {
+            Value::Null => Ok(AskedTool { name, args: json!({}) }),
+            args @ Value::Object(_) => Ok(AskedTool { name, args }),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                Err("`args` must be an object with the arguments of the tool.")
+            }
+        }
     }
 }
 

@@ -31,3 +31,4 @@ pub mod upstream;
 pub use conversation::Conversation;
 pub use gateway::{Exchange, Gateway, Headers, Visitor};
 pub use identity::session_name;
+pub use windlass_tools::declared::McpListing;

@@ -1,11 +1,13 @@
 //! The list of tools: everything the session may use, sorted, under names that clients accept.
 
+use crate::gateway::Visitor;
 use crate::message::RpcError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass::tool::{Registered, ToolSource};
 use windlass::{EffectClass, Runtime};
+use windlass_tools::declared::McpListing;
 
 /// The longest name of a tool: clients put their own name for the server before it, and some allow 60 characters in all.
 const NAME_CHARS_MAX: usize = 40;
@@ -17,12 +19,50 @@ pub(crate) const WAIT_TASK: &str = "wait_task";
 /// The tool by which a client cancels one.
 pub(crate) const CANCEL_TASK: &str = "cancel_task";
 
-/// The tools of a session, by the names that clients see.
+/// The tool by which a client finds others, at a door that lists no others.
+pub(crate) const SEARCH_TOOLS: &str = "search_tools";
+/// The tool by which a client calls what it has found.
+pub(crate) const CALL_TOOL: &str = "call_tool";
+
+/// The tools that a door lists, by the names that clients see.
 pub(crate) struct McpToolList(BTreeMap<String, Arc<Registered>>);
 
 impl McpToolList {
-    /// The tools of the session. One that cannot be offered is left out, and the log names it.
-    pub(crate) async fn of(runtime: &Runtime, session: &str) -> Result<McpToolList, RpcError> {
+    /// The tools that the visitor's door lists.
+    pub(crate) async fn at(runtime: &Runtime, visitor: &Visitor) -> Result<McpToolList, RpcError> {
+        match visitor.listing {
+            McpListing::All => McpToolList::whole(runtime, &visitor.session).await,
+            McpListing::Search => {
+                let doors = runtime.catalog(&visitor.session).doors().await;
+                Ok(McpToolList(doors.into_iter().map(|tool| (tool.spec.name.clone(), tool)).collect()))
+            }
+        }
+    }
+
+    /// The tool that a call of this name means, which may be a tool's own name instead of that in the list. It is found in memory: a
+    /// call of a large catalog costs no more than one of a small one.
+    pub(crate) async fn find(
+        runtime: &Runtime,
+        visitor: &Visitor,
+        name: &str,
+    ) -> Result<Option<Arc<Registered>>, RpcError> {
+        let is_door = [SEARCH_TOOLS, CALL_TOOL].contains(&name);
+        // A door that lists everything has these two only as tools of the host's own.
+        if !is_door || visitor.listing == McpListing::Search {
+            let found = runtime.catalog(&visitor.session).find(name).await;
+            let found = found.map_err(|error| RpcError::internal(&error))?;
+            if let Some(tool) = found.filter(|tool| misfit(tool.spec.input_schema.as_ref()).is_none()) {
+                return Ok(Some(tool));
+            }
+        }
+        if !is_door && name.len() != NAME_CHARS_MAX {
+            return Ok(None);
+        }
+        Ok(McpToolList::whole(runtime, &visitor.session).await?.0.remove(name))
+    }
+
+    /// All tools of the session. One that cannot be offered is left out, and the log names it.
+    pub(crate) async fn whole(runtime: &Runtime, session: &str) -> Result<McpToolList, RpcError> {
         let tools = runtime.catalog(session).whole().await.map_err(|error| RpcError::internal(&error))?;
         let mut table = BTreeMap::new();
         for tool in tools {
@@ -51,10 +91,6 @@ impl McpToolList {
             hasher.update(name.as_bytes()).update(b"\0").update(tool.contract.to_string().as_bytes());
         }
         hasher.finalize().to_hex().to_string()
-    }
-
-    pub(crate) fn get(&self, name: &str) -> Option<&Arc<Registered>> {
-        self.0.get(name)
     }
 
     /// The tool whose name is nearest to one that is not there.

@@ -1,4 +1,5 @@
-//! `subscriptions/listen`: a client hears of changed tools and of its tasks, on the stream of one request.
+//! `subscriptions/listen`: a client hears of changed tools and of its tasks, on the stream of one request. A client of the older era
+//! hears of changed tools on a stream that belongs to no request.
 
 use crate::conversation::{Conversation, ConversationVoice, Fate, FateListener};
 use crate::gateway::{Exchange, Gateway, Headers, Visitor, signed};
@@ -22,7 +23,8 @@ struct ListeningClient {
     gateway: Gateway,
     visitor: Visitor,
     peer: Peer,
-    id: Value,
+    /// The request that asked for it; none on the stream that belongs to no request.
+    request: Option<Value>,
     /// The digest of the list that the client was last told of, if it wants to hear of changes.
     tools: Option<String>,
     /// The tasks it listens to, as it was last told.
@@ -55,13 +57,14 @@ pub(crate) async fn begin(
         task::find(gateway.runtime(), &visitor, id).await?;
     }
     let tools = match wanted["toolsListChanged"] == true {
-        true => Some(McpToolList::of(gateway.runtime(), &visitor.session).await?.digest()),
+        true => Some(McpToolList::at(gateway.runtime(), &visitor).await?.digest()),
         false => None,
     };
     let tasks = ids.into_iter().map(|id| (id, Value::Null)).collect();
     let (conversation, voice, listener) = Conversation::begin();
     let running = gateway.running(&visitor, headers, &request.id, &conversation);
-    let listening = ListeningClient { gateway: gateway.clone(), visitor, peer, id: request.id, tools, tasks };
+    let request = Some(request.id);
+    let listening = ListeningClient { gateway: gateway.clone(), visitor, peer, request, tools, tasks };
     tokio::spawn(async move {
         listening.run(voice, listener).await;
         drop(running);
@@ -69,15 +72,30 @@ pub(crate) async fn begin(
     Ok(Exchange::Stream(conversation))
 }
 
+/// Begins the stream of messages that belong to no request, in the older era.
+pub(crate) async fn begin_own(
+    gateway: &Gateway,
+    visitor: Visitor,
+    headers: &Headers,
+) -> Result<Conversation, RpcError> {
+    let tools = Some(McpToolList::at(gateway.runtime(), &visitor).await?.digest());
+    let nonce = windlass::batch::fresh_key().map_err(|error| RpcError::internal(&error))?;
+    let (conversation, voice, listener) = Conversation::begin();
+    // No request has such an id.
+    let running = gateway.running(&visitor, headers, &json!({"stream": nonce}), &conversation);
+    let peer = Peer::legacy(None);
+    let (gateway, tasks) = (gateway.clone(), BTreeMap::new());
+    let listening = ListeningClient { gateway, visitor, peer, request: None, tools, tasks };
+    tokio::spawn(async move {
+        listening.run(voice, listener).await;
+        drop(running);
+    });
+    Ok(conversation)
+}
+
 impl ListeningClient {
     async fn run(mut self, voice: ConversationVoice, mut listener: FateListener) {
-        let mut accepted = json!({"toolsListChanged": self.tools.is_some()});
-        if !self.tasks.is_empty() {
-            accepted["taskIds"] = json!(self.tasks.keys().collect::<Vec<_>>());
-        }
-        let acknowledged = json!({"notifications": accepted});
-        let mut is_heard =
-            voice.tell(self.notification("notifications/subscriptions/acknowledged", acknowledged)).await;
+        let mut is_heard = self.acknowledge(&voice).await;
         let mut ticks = tokio::time::interval(LOOKS_EVERY);
         while is_heard {
             tokio::select! {
@@ -94,16 +112,29 @@ impl ListeningClient {
             }
         }
         // A bridge listens again at the next owner.
-        if is_heard && self.visitor.bridge.is_none() {
+        if let (Some(id), true) = (&self.request, is_heard && self.visitor.bridge.is_none()) {
             let ended = signed(self.peer.era, json!({}));
-            voice.answer(message::answer(&self.id, ended), &mut listener).await;
+            voice.answer(message::answer(id, ended), &mut listener).await;
         }
+    }
+
+    /// Tells what is listened to, where a request asked for it; `false` if nobody hears it.
+    async fn acknowledge(&self, voice: &ConversationVoice) -> bool {
+        if self.request.is_none() {
+            return true;
+        }
+        let mut accepted = json!({"toolsListChanged": self.tools.is_some()});
+        if !self.tasks.is_empty() {
+            accepted["taskIds"] = json!(self.tasks.keys().collect::<Vec<_>>());
+        }
+        let acknowledged = json!({"notifications": accepted});
+        voice.tell(self.notification("notifications/subscriptions/acknowledged", acknowledged)).await
     }
 
     /// The notifications of all that has changed.
     async fn news(&mut self) -> Vec<Value> {
         let mut news = Vec::new();
-        let list = McpToolList::of(self.gateway.runtime(), &self.visitor.session).await;
+        let list = McpToolList::at(self.gateway.runtime(), &self.visitor).await;
         if let (Some(told), Ok(list)) = (&mut self.tools, list)
             && *told != list.digest()
         {
@@ -127,7 +158,9 @@ impl ListeningClient {
     }
 
     fn notification(&self, method: &str, mut params: Value) -> Value {
-        params["_meta"][META_SUBSCRIPTION] = self.id.clone();
+        if let Some(id) = &self.request {
+            params["_meta"][META_SUBSCRIPTION] = id.clone();
+        }
         notification(method, params)
     }
 }

@@ -52,6 +52,11 @@ pub(crate) struct LegacySession {
 }
 
 impl Peer {
+    /// A client of the older era.
+    pub(crate) fn legacy(progress: Option<Value>) -> Peer {
+        Peer { era: Era::Legacy, takes_tasks: false, shows_forms: false, progress }
+    }
+
     /// The client of a request, if the request is what its era asks for.
     pub(crate) fn of(request: &RpcRequest, headers: &Headers) -> Result<Peer, RpcError> {
         let meta = request.meta();
@@ -63,7 +68,7 @@ impl Peer {
             if let Some(unknown) = header.filter(|header| !LEGACY.contains(header)) {
                 return Err(unsupported(unknown));
             }
-            return Ok(Peer { era: Era::Legacy, takes_tasks: false, shows_forms: false, progress });
+            return Ok(Peer::legacy(progress));
         }
         let missing = |what: &str| {
             RpcError::new(INVALID_PARAMS, format!("params._meta must have {what:?}")).with_status(400)

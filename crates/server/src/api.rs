@@ -22,7 +22,7 @@ use windlass_core::handle::{Handle, HandleKind, open_question_id};
 use windlass_core::ids::CallId;
 use windlass_core::narration::Locale;
 use windlass_core::time::Timestamp;
-use windlass_mcp::Gateway;
+use windlass_mcp::{Gateway, McpListing};
 
 /// Shared state of all handlers. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -39,6 +39,8 @@ struct ApiParts {
     /// The first address that it is served at.
     address: OnceLock<SocketAddr>,
     mcp: Gateway,
+    /// The tools that the MCP door lists, if that was said.
+    mcp_listing: OnceLock<McpListing>,
 }
 
 impl Api {
@@ -49,7 +51,18 @@ impl Api {
         let (bodies, draining) = (Bodies::new(runtime.limits()), watch::Sender::new(false));
         let (folder, address) = (folder.map(Path::to_path_buf), OnceLock::new());
         let mcp = Gateway::new(&runtime, draining.subscribe());
-        Api(Arc::new(ApiParts { runtime, sessions, tokens, bodies, draining, folder, address, mcp }))
+        let mcp_listing = OnceLock::new();
+        Api(Arc::new(ApiParts {
+            runtime,
+            sessions,
+            tokens,
+            bodies,
+            draining,
+            folder,
+            address,
+            mcp,
+            mcp_listing,
+        }))
     }
 
     /// Takes no more work, and answers waiting requests with the current state.
@@ -102,6 +115,16 @@ impl Api {
     /// The runtime as an MCP server.
     pub(crate) fn mcp(&self) -> &Gateway {
         &self.0.mcp
+    }
+
+    /// Has the MCP door list these tools for clients that do not say what they want. The first word stands.
+    pub fn set_mcp_listing(&self, listing: McpListing) {
+        let _ = self.0.mcp_listing.set(listing);
+    }
+
+    /// The tools that the MCP door lists for clients that do not say what they want.
+    pub(crate) fn mcp_listing(&self) -> McpListing {
+        self.0.mcp_listing.get().copied().unwrap_or_default()
     }
 
     /// How long no MCP client has asked for anything; none while one is being answered or listens.

@@ -168,8 +168,10 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::put("/v1/secrets/{name}", Admin, secrets::set_for_all).called("set_folder_secret").takes::<wire::NewSecret>().answers::<SecretEntry>("Stores a secret for all sessions, encrypted; one of a session's own with the same name comes first.").or(&[InvalidSecret, TooManySecrets, NoSecretKey, Draining]),
         Route::delete("/v1/secrets/{name}", Admin, secrets::remove_for_all).called("delete_folder_secret").answers::<wire::Deleted>("Removes a secret of all sessions, if it exists.").or(&[InvalidSecret, Draining]),
 
-        Route::post("/mcp", Calls, mcp::door).called("mcp").takes::<serde_json::Value>().answers::<serde_json::Value>("Takes one message of an MCP client (streamable HTTP), for the session of the caller.").or(MCP),
-        Route::post("/mcp/{session}", Calls, mcp::session_door).called("mcp_session").takes::<serde_json::Value>().answers::<serde_json::Value>("Takes one message of an MCP client (streamable HTTP), for this session.").or(MCP),
+        Route::post("/mcp", Calls, mcp::door).called("mcp").asks::<wire::McpQuery>().takes::<serde_json::Value>().answers::<serde_json::Value>("Takes one message of an MCP client (streamable HTTP), for the session of the caller.").or(MCP),
+        Route::get("/mcp", Calls, mcp::stream_door).called("mcp_stream").asks::<wire::McpQuery>().tells("text/event-stream", "Streams messages that belong to no request to an MCP client before 2026-07-28, for the session of the caller.").or(MCP_STREAM),
+        Route::get("/mcp/{session}", Calls, mcp::session_stream_door).called("mcp_session_stream").asks::<wire::McpQuery>().tells("text/event-stream", "Streams messages that belong to no request to an MCP client before 2026-07-28, for this session.").or(MCP_STREAM),
+        Route::post("/mcp/{session}", Calls, mcp::session_door).called("mcp_session").asks::<wire::McpQuery>().takes::<serde_json::Value>().answers::<serde_json::Value>("Takes one message of an MCP client (streamable HTTP), for this session.").or(MCP),
 
         Route::get("/v1/tokens", Admin, tokens::list).called("list_tokens").asks::<wire::Paging>().answers::<PageView<TokenView>>("Lists tokens (secrets are never shown)."),
         Route::post("/v1/tokens", Admin, tokens::make).called("create_token").takes::<wire::NewToken>().makes::<NewTokenView>("Creates a token; its secret is returned only once.").or(&[InvalidToken, TooManyTokens]),
@@ -221,6 +223,8 @@ const SUBMIT: &[ProblemCode] = &[
 /// The problems of a message of an MCP client, beside the errors of the protocol.
 const MCP: &[ProblemCode] =
     &[ProblemCode::NotFound, ProblemCode::Gone, ProblemCode::InvalidSession, ProblemCode::Draining];
+/// The problems of the stream of messages that belong to no request.
+const MCP_STREAM: &[ProblemCode] = &[ProblemCode::NotFound, ProblemCode::Gone, ProblemCode::MethodNotAllowed];
 /// The problems of answering a call.
 const ANSWER: &[ProblemCode] =
     &[ProblemCode::Unfit, ProblemCode::Conflict, ProblemCode::Over, ProblemCode::InvalidArgs];

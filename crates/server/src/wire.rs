@@ -416,6 +416,25 @@ pub struct Paging {
     pub after: Option<String>,
 }
 
+/// The tools that the MCP door lists for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpList {
+    /// All of the session.
+    All,
+    /// `search_tools` and `call_tool`, by which all others are found and called.
+    Search,
+}
+
+/// How an MCP client uses the door.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct McpQuery {
+    /// The tools that are listed; what the configuration says by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list: Option<McpList>,
+}
+
 /// How many notices to take, and for how long.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -20,7 +20,7 @@ mod toolboxes;
 
 pub use mcp::{McpPlace, McpServer, McpToolRules};
 pub use place::{ConfigError, DeclarationProblem};
-pub use server::Served;
+pub use server::{McpListing, Served};
 
 use crate::builtin::BuiltinGroup;
 use crate::launcher::Launcher;

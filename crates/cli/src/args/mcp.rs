@@ -1,6 +1,6 @@
 //! Arguments of `windlass mcp`.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// `windlass mcp`
@@ -23,9 +23,21 @@ pub struct McpArgs {
     /// Let the person at the client approve calls, in a form that the client shows
     #[arg(long)]
     pub approve: bool,
+    /// The tools that are listed: all, or search_tools and call_tool, by which all are found and called [default: what windlass.toml says]
+    #[arg(long, value_enum)]
+    pub list: Option<McpListArg>,
     /// The command
     #[command(subcommand)]
     pub command: Option<McpCommand>,
+}
+
+/// The tools that are listed.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum McpListArg {
+    /// All of the session.
+    All,
+    /// `search_tools` and `call_tool`.
+    Search,
 }
 
 /// Commands about MCP servers of others, whose tools are offered here.

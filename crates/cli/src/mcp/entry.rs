@@ -13,17 +13,96 @@ pub struct McpEntry {
     pub url: Option<String>,
     /// `env` of a command, `headers` of a URL.
     pub pairs: BTreeMap<String, String>,
-    /// The proposals for its tools.
+    /// The terms of its tools.
     pub proposals: Vec<ToolProposal>,
 }
 
-/// The class of a tool that is proposed, by what the tool claims of itself: whoever confirms it decides.
+/// The terms of a tool that are proposed, by what the tool claims of itself: whoever confirms them decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolProposal {
-    tool: String,
-    class: &'static str,
-    /// The claims of the tool about itself.
+    pub tool: String,
+    pub class: &'static str,
+    pub claims: Vec<String>,
+    pub approval: ToolApproval,
+    /// The claims of the tool about itself, which nobody has checked.
     claimed: String,
+}
+
+/// The person who is asked before a call of the tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolApproval {
+    /// Nobody.
+    Never,
+    /// A person, unless a rule of the policy allows the call.
+    Policy,
+    /// A person, whatever the policy says.
+    Ask,
+}
+
+impl ToolApproval {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ToolApproval::Never => "never",
+            ToolApproval::Policy => "policy",
+            ToolApproval::Ask => "ask",
+        }
+    }
+
+    pub fn parse(text: &str) -> Result<ToolApproval, String> {
+        let known = [ToolApproval::Never, ToolApproval::Policy, ToolApproval::Ask];
+        let found = known.into_iter().find(|approval| approval.as_str() == text);
+        found.ok_or_else(|| "it is never, policy or ask".to_string())
+    }
+}
+
+impl ToolProposal {
+    /// A tool that claims only to read is proposed as `read`, without approval. Every other one asks, unless the policy allows it.
+    pub fn of(server: &str, tool: &str, definition: &Value) -> ToolProposal {
+        let hints = &definition["annotations"];
+        let class = match (hints["readOnlyHint"] == true, hints["idempotentHint"] == true) {
+            (true, _) => "read",
+            (false, true) => "keyed",
+            (false, false) => "once",
+        };
+        let names = ["readOnlyHint", "idempotentHint", "destructiveHint", "openWorldHint"];
+        let claimed = names.iter().filter_map(|name| Some(format!("{name} {}", hints[*name].as_bool()?)));
+        let claimed: Vec<String> = claimed.collect();
+        let claimed = if claimed.is_empty() { "nothing".to_string() } else { claimed.join(", ") };
+        let (access, approval) = match class {
+            "read" => ("read", ToolApproval::Never),
+            _ => ("write", ToolApproval::Policy),
+        };
+        let claims = vec![format!("{access} mcp:{server}")];
+        ToolProposal { tool: tool.to_string(), class, claims, approval, claimed }
+    }
+
+    /// Its table in the entry.
+    fn toml(&self, server: &str) -> String {
+        let claims: Vec<String> = self.claims.iter().map(|claim| quoted(claim)).collect();
+        let mut text = format!("\n# It claims of itself: {}.\n", self.claimed);
+        text += &format!("[mcp.{}.tools.{}]\n", key(server), key(&self.tool));
+        text += &format!("class = \"{}\"\nclaims = [{}]\n", self.class, claims.join(", "));
+        match self.approval {
+            // Without the key the policy decides, and asks where it says nothing.
+            ToolApproval::Policy => {}
+            ToolApproval::Never | ToolApproval::Ask => {
+                text += &format!("approval = \"{}\"\n", self.approval.as_str());
+            }
+        }
+        text
+    }
+}
+
+impl std::fmt::Display for ToolProposal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let claims = if self.claims.is_empty() { "none".to_string() } else { self.claims.join(", ") };
+        let ToolProposal { class, approval, claimed, .. } = self;
+        let approval = approval.as_str();
+        write!(
+            f,
+            "it claims of itself: {claimed}. Proposed: class {class}; claims {claims}; approval {approval}"
+        )
+    }
 }
 
 impl McpEntry {
@@ -40,24 +119,6 @@ impl McpEntry {
             return Err(Usage("say how the server is reached: --url URL, or -- COMMAND".to_string()));
         }
         Ok(McpEntry { name: args.name, command: args.command, url: args.url, pairs, proposals: Vec::new() })
-    }
-
-    /// With a proposal for each tool.
-    pub fn with_proposals(self, tools: &BTreeMap<String, Value>) -> McpEntry {
-        let proposal = |(tool, definition): (&String, &Value)| {
-            let hints = &definition["annotations"];
-            let class = match (hints["readOnlyHint"] == true, hints["idempotentHint"] == true) {
-                (true, _) => "read",
-                (false, true) => "keyed",
-                (false, false) => "once",
-            };
-            let names = ["readOnlyHint", "idempotentHint", "destructiveHint", "openWorldHint"];
-            let claimed = names.iter().filter_map(|name| Some(format!("{name} {}", hints[*name].as_bool()?)));
-            let claimed: Vec<String> = claimed.collect();
-            let claimed = if claimed.is_empty() { "nothing".to_string() } else { claimed.join(", ") };
-            ToolProposal { tool: tool.clone(), class, claimed }
-        };
-        McpEntry { proposals: tools.iter().map(proposal).collect(), ..self }
     }
 
     /// The entry as TOML.
@@ -78,16 +139,7 @@ impl McpEntry {
             let table = if self.url.is_some() { "headers" } else { "env" };
             text += &format!("{table} = {{ {} }}\n", pairs.join(", "));
         }
-        for ToolProposal { tool, class, claimed } in &self.proposals {
-            let access = if *class == "read" { "read" } else { "write" };
-            let claims = quoted(&format!("{access} mcp:{}", self.name));
-            text += &format!(
-                "\n# It claims of itself: {claimed}.\n[mcp.{}.tools.{}]\n",
-                key(&self.name),
-                key(tool)
-            );
-            text += &format!("class = \"{class}\"\nclaims = [{claims}]\napproval = \"ask\"\n");
-        }
+        text.extend(self.proposals.iter().map(|proposal| proposal.toml(&self.name)));
         text
     }
 }

@@ -41,16 +41,21 @@ impl OwnerStarter {
         })
     }
 
+    /// A client of the owner, if one is running.
+    pub(super) async fn running(&self) -> Option<Client> {
+        Client::find(&self.data).await.ok().flatten()
+    }
+
     /// A client of the owner.
     pub(super) async fn client(&self) -> Result<Client, OwnerStartError> {
-        if let Ok(Some(client)) = Client::find(&self.data).await {
+        if let Some(client) = self.running().await {
             return Ok(client);
         }
         let _alone = self.starting.lock().await;
         let (mut child, mut start_at): (Option<Child>, Instant) = (None, Instant::now());
         let deadline = start_at + START_WAIT;
         loop {
-            if let Ok(Some(client)) = Client::find(&self.data).await {
+            if let Some(client) = self.running().await {
                 if let Some(mut child) = child {
                     // It may end long before this process does.
                     std::thread::spawn(move || child.wait());

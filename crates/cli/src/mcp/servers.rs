@@ -1,6 +1,7 @@
 //! `windlass mcp ls`, `test`, `accept` and `add`: the MCP servers of others.
 
-use super::entry::McpEntry;
+use super::entry::{McpEntry, ToolProposal};
+use super::operator::{Operator, ProposalDecision};
 use crate::args::{McpAcceptArgs, McpAddArgs, McpLsArgs, McpTestArgs};
 use crate::door::At;
 use crate::exit::Usage;
@@ -8,10 +9,10 @@ use crate::{exit, folder, logs, serve, show};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use windlass::{EffectClass, Runtime};
+use windlass::{EffectClass, Limits, Runtime};
 use windlass_core::visible::line;
 use windlass_mcp::upstream::{McpLook, McpPins, offered};
 use windlass_tools::declared::{McpPlace, McpServer};
@@ -70,7 +71,11 @@ pub fn ls(at: &At, args: &McpLsArgs) -> anyhow::Result<ExitCode> {
         for (tool, definition) in known.pins.of(&server.name) {
             let spec = offered(server, &tool, &definition, &known.declared.limits);
             let claims = spec.claims.clone().unwrap_or_default().join(", ");
-            let asks = if server.rules_of(&tool).asks == Some(false) { "never" } else { "ask" };
+            let asks = match server.rules_of(&tool).asks {
+                Some(false) => "never",
+                Some(true) | None if server.asks(&tool) => "ask",
+                Some(true) | None => "policy",
+            };
             rows.push([
                 server.name.clone(),
                 tool,
@@ -241,15 +246,41 @@ fn show_change(tool: &str, before: Option<&Value>, now: &Value) -> anyhow::Resul
 
 /// Asks the person at the terminal. Nobody there: no.
 fn confirmed(question: &str) -> anyhow::Result<bool> {
-    if !std::io::stdin().is_terminal() {
-        return Ok(false);
+    Ok(match Operator::at_terminal() {
+        Some(mut operator) => operator.agrees(question)?,
+        None => false,
+    })
+}
+
+/// Shows each tool with its proposal, and asks about it if somebody is there; `None`: nothing is to be written.
+fn decided(
+    server: &str,
+    look: &McpLook,
+    yes: bool,
+    limits: &Limits,
+) -> anyhow::Result<Option<Vec<ToolProposal>>> {
+    let mut operator = if yes { None } else { Operator::at_terminal() };
+    let mut taken = Vec::with_capacity(look.tools.len());
+    for (tool, definition) in &look.tools {
+        let mut proposal = ToolProposal::of(server, tool, definition);
+        show_change(tool, None, definition)?;
+        show::text(&format!("  {proposal}"))?;
+        let decision = match &mut operator {
+            Some(operator) => operator.decide(&mut proposal, limits)?,
+            None => ProposalDecision::Accept,
+        };
+        match decision {
+            ProposalDecision::Accept => taken.push(proposal),
+            ProposalDecision::AcceptAll => {
+                taken.push(proposal);
+                operator = None;
+            }
+            ProposalDecision::LeaveOut => {}
+            ProposalDecision::Quit => return Ok(None),
+        }
     }
-    let mut output = std::io::stderr();
-    write!(output, "{question} [y/N] ")?;
-    output.flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    show::text("What a tool claims of itself is not checked: the terms below hold, whatever it claims.")?;
+    Ok(Some(taken))
 }
 
 pub async fn add(at: &At, args: McpAddArgs) -> anyhow::Result<ExitCode> {
@@ -281,12 +312,15 @@ pub async fn add(at: &At, args: McpAddArgs) -> anyhow::Result<ExitCode> {
     let server = known.server(&name)?;
     let look = known.look(at, server).await;
     let look = look.map_err(|why| anyhow::anyhow!("the MCP server cannot be used: {why}"))?;
-    let entry = entry.with_proposals(&look.tools);
-    parse(&entry)?;
-    for (tool, definition) in &look.tools {
-        show_change(tool, None, definition)?;
-    }
     tell_bad(&look)?;
+    let Some(proposals) = decided(&name, &look, yes, &known.declared.limits)? else {
+        show::text("nothing was written")?;
+        return Ok(ExitCode::FAILURE);
+    };
+    let mut accepted = look.tools;
+    accepted.retain(|tool, _| proposals.iter().any(|proposal| proposal.tool == *tool));
+    let entry = McpEntry { proposals, ..entry };
+    parse(&entry)?;
     show::blank()?;
     show::text(entry.toml().trim_end())?;
     if !yes && !confirmed(&format!("Write this into {} and accept these tools?", file.display()))? {
@@ -299,7 +333,7 @@ pub async fn add(at: &At, args: McpAddArgs) -> anyhow::Result<ExitCode> {
     }
     let mut opened = std::fs::OpenOptions::new().create(true).append(true).open(&file)?;
     opened.write_all(format!("{separator}{}", entry.toml()).as_bytes())?;
-    write_pins(&file, known.pins.clone(), &name, look.tools)?;
+    write_pins(&file, known.pins.clone(), &name, accepted)?;
     show::text(&format!("wrote [mcp.{name}] into {}; an owner that runs must be restarted", file.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
 
 /// Tools that say when they begin, and return once there is a file `go`.
 const TOOLS: &str = r#"
@@ -39,7 +40,11 @@ struct Client {
 
 impl Client {
     fn start(rig: &Rig) -> Client {
-        let mut command = rig.command(&["mcp", "--session", "chat"]);
+        Client::start_with(rig, &["mcp", "--session", "chat"])
+    }
+
+    fn start_with(rig: &Rig, args: &[&str]) -> Client {
+        let mut command = rig.command(args);
         let mut bridge =
             command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("windlass starts");
         let (input, output) = (bridge.stdin.take(), bridge.stdout.take().expect("a pipe"));
@@ -82,7 +87,9 @@ impl Client {
                 let text = result["content"][0]["text"].as_str().unwrap_or_default().to_string();
                 return (message, text);
             }
-            assert_eq!(message["method"], "notifications/progress", "{message}");
+            // The next owner may have other tools.
+            let known = ["notifications/progress", "notifications/tools/list_changed"];
+            assert!(known.iter().any(|method| message["method"] == *method), "{message}");
         }
     }
 
@@ -253,9 +260,61 @@ fn an_owner_leaves_when_nothing_is_open_and_nobody_asks() {
     let owner = owners(&rig);
     assert_eq!(owner.len(), 1, "a call is open");
     rig.write("go", "");
+    until("it has ended", || count(&rig, "effect") == 1);
+    assert_eq!(owners(&rig), owner, "a client listens for changes of its tools");
+    client.close();
     until("it has left", || owners(&rig).is_empty());
-    assert_eq!(count(&rig, "effect"), 1);
+    let mut client = Client::open(&rig);
     client.send(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}));
     assert!(client.read()["result"]["tools"].is_array(), "the next one answers");
     client.close();
+}
+
+/// A changed tool of another server is told to an older client behind a bridge within a second, and so is a new owner.
+#[test]
+fn a_client_of_the_older_era_hears_of_changed_tools() {
+    let rig = Rig::with("[mcp.shop]\ncommand = [\"python3\", \"server.py\"]\nenv = { ERA = \"modern\" }\n");
+    rig.write("server.py", crate::mcp_servers::SERVER);
+    rig.run(&["mcp", "accept", "shop", "--yes"]).expect(0);
+    let mut client = Client::open(&rig);
+    until("the server is listened to", || count(&rig, "listens") == 1);
+    rig.write("mode", "rug");
+    let changed_at = Instant::now();
+    rig.write("changed", "");
+    assert_eq!(client.read()["method"], "notifications/tools/list_changed");
+    let took = changed_at.elapsed();
+    client.send(json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}));
+    let listed = client.read()["result"]["tools"].to_string();
+    assert!(!listed.contains("shop_pay") && listed.contains("shop_look"), "{listed}");
+    println!("told after {} ms", took.as_millis());
+    // On a machine that is busy with other tests a second says nothing.
+    assert!(std::env::var_os("BENCH").is_none() || took < Duration::from_secs(1), "{took:?}");
+    kill_owner(&rig);
+    client.send(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}));
+    let told = [client.read(), client.read()];
+    assert!(told.iter().any(|message| message["id"] == 2), "{told:?}");
+    assert!(told.iter().any(|message| message["method"] == "notifications/tools/list_changed"), "{told:?}");
+    client.close();
+}
+
+/// `--list search` and `mcp_list = "search"`: two tools stand for all others.
+#[test]
+fn a_bridge_lists_two_tools_for_all() {
+    for (toml, args) in [
+        ("", &["mcp", "--session", "chat", "--list", "search"][..]),
+        ("[server]\nmcp_list = \"search\"\n", &["mcp", "--session", "chat"][..]),
+    ] {
+        let rig = Rig::with(toml);
+        let mut client = Client::start_with(&rig, args);
+        client.send(json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}));
+        let listed = client.read()["result"]["tools"].clone();
+        let listed = listed.as_array().expect("tools").iter();
+        let names: Vec<&str> = listed.filter_map(|tool| tool["name"].as_str()).collect();
+        assert_eq!(names, ["call_tool", "cancel_task", "search_tools", "wait_task"]);
+        let call =
+            json!({"name": "call_tool", "arguments": {"tool": "echo", "args": {"message": "through"}}});
+        client.send(json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}));
+        assert!(client.result(2).1.contains("through"));
+        client.close();
+    }
 }

@@ -18,6 +18,9 @@ pub fn rig(more: &str) -> Rig {
 
 pub const ALLOWED: &str = "approval = \"never\"";
 
+/// The tool that hangs is given up soon; the others have time, however busy the machine is.
+const HANGS_SHORTLY: &str = "[mcp.shop.tools.fail]\ntimeout_ms = 1500";
+
 pub fn accepted(more: &str) -> Rig {
     let rig = rig(more);
     let ran = rig.run(&["mcp", "accept", "shop", "--yes"]);
@@ -194,10 +197,10 @@ fn one_bad_tool_hides_no_other_and_too_many_are_left_out() {
 
 #[test]
 fn a_hostile_server_harms_only_its_own_calls() {
-    let rig = accepted(&format!("{ALLOWED}\ntimeout_ms = 1500"));
-    for (mode, code) in [("flood", 0), ("huge", 3), ("hangs", 3)] {
+    let rig = accepted(&format!("{ALLOWED}\n{HANGS_SHORTLY}"));
+    for (tool, mode, code) in [("shop_pay", "flood", 0), ("shop_pay", "huge", 3), ("shop_fail", "hangs", 3)] {
         rig.write("mode", mode);
-        let ran = rig.run(&["call", "shop_pay", "{}", "--json"]);
+        let ran = rig.run(&["call", tool, "{}", "--json"]);
         assert_eq!(ran.code, Some(code), "{mode}: {}{}", ran.stdout, ran.stderr);
         assert_eq!(rig.run(&["call", "echo", r#"{"message": "here"}"#]).code, Some(0), "{mode}");
         until("no process is left", || rig.processes().is_empty());
@@ -205,6 +208,50 @@ fn a_hostile_server_harms_only_its_own_calls() {
     rig.write("mode", "mute");
     let ran = rig.run(&["call", "shop_look", "{}", "--json"]);
     assert_eq!(ran.code, Some(1), "it is not reached, and nothing happened: {}{}", ran.stdout, ran.stderr);
+}
+
+/// In kilobytes, the most memory that a process has used.
+fn peak_kb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let peak =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_else(|| panic!("{status}"));
+    peak.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// One owner, whose server floods, sends a gigabyte, hangs and dies: its other tools answer meanwhile, and it stays small.
+#[test]
+fn an_owner_is_not_harmed_by_a_hostile_server() {
+    let rig = accepted(&format!("{ALLOWED}\n{HANGS_SHORTLY}"));
+    let owner = rig.start(&["serve", "--listen", "127.0.0.1:0"]);
+    until("it serves", || rig.path(".windlass/control.sock").exists());
+    assert_eq!(call(&rig, "shop_look")["state"], "succeeded");
+    let before = peak_kb(owner.id());
+    for (tool, mode, code) in [
+        ("shop_pay", "flood", 0),
+        ("shop_pay", "huge", 3),
+        ("shop_fail", "hangs", 3),
+        ("shop_pay", "dies", 3),
+    ] {
+        rig.write("mode", mode);
+        let begun = || count(&rig, "begin pay") + count(&rig, "begin fail");
+        let begun_before = begun();
+        let hostile = rig.start(&["call", tool, &format!("{{\"mode\": \"{mode}\"}}"), "--json"]);
+        until("it is sent", || begun() > begun_before);
+        for beside in 0..3 {
+            let args = format!("{{\"message\": \"{mode} {beside}\"}}");
+            assert_eq!(rig.run(&["call", "echo", &args]).code, Some(0), "{mode}");
+        }
+        let ran = crate::rig::finish(hostile);
+        assert_eq!(ran.code, Some(code), "{mode}: {}{}", ran.stdout, ran.stderr);
+        rig.write("mode", "");
+        until("the server is used again", || rig.run(&["call", "shop_look", "{}"]).code == Some(0));
+    }
+    let grown = peak_kb(owner.id()).saturating_sub(before);
+    println!("the owner grew by {grown} kB");
+    assert!(grown < 64 << 10, "{grown} kB for a result of a gigabyte");
+    kill(i32::try_from(owner.id()).expect("a process"));
+    wait(owner);
+    until("no process is left", || rig.processes().is_empty());
 }
 
 /// A server dies or hangs at each message that it gets. Before the call was sent nothing happened, afterwards nobody knows; other tools are not harmed.
@@ -243,25 +290,78 @@ fn a_server_is_added_with_the_tools_that_it_has() {
     let add = ["mcp", "add", "shop", "--env", "ERA=modern", "--yes", "--", "python3", "server.py"];
     let added = rig.run(&add);
     assert_eq!(added.code, Some(0), "{}{}", added.stdout, added.stderr);
-    assert!(
-        added.stdout.contains(
-            "[mcp.shop.tools.look]\nclass = \"read\"\nclaims = [\"read mcp:shop\"]\napproval = \"ask\""
-        ),
-        "{}",
-        added.stdout
-    );
+    let toml = std::fs::read_to_string(rig.path("windlass.toml")).expect("it was written");
+    for table in [
+        "# It claims of itself: readOnlyHint true.\n[mcp.shop.tools.look]\nclass = \"read\"\nclaims = [\"read mcp:shop\"]\napproval = \"never\"\n",
+        "# It claims of itself: nothing.\n[mcp.shop.tools.pay]\nclass = \"once\"\nclaims = [\"write mcp:shop\"]\n\n",
+    ] {
+        assert!(toml.contains(table), "{toml}");
+    }
+    assert!(added.stdout.contains("is not checked"), "{}", added.stdout);
     assert_eq!(rig.run(&add).code, Some(2), "it is there already");
     let listed = rig.run(&["mcp", "ls", "--json"]).json();
-    let look = listed["tools"]
-        .as_array()
-        .expect("tools")
-        .iter()
-        .find(|tool| tool["tool"] == "look")
-        .expect("it is there");
-    assert_eq!(
-        *look,
-        json!({"server": "shop", "tool": "look", "name": "shop_look", "class": "read", "claims": "read mcp:shop", "approval": "ask"})
+    let listed = listed["tools"].as_array().expect("tools").iter();
+    let terms = |tool: &Value| ["tool", "name", "class", "claims", "approval"].map(|key| tool[key].clone());
+    let listed: Vec<_> = listed.map(terms).collect();
+    assert!(
+        listed.contains(&["look", "shop_look", "read", "read mcp:shop", "never"].map(Value::from)),
+        "{listed:?}"
     );
+    assert!(
+        listed.contains(&["pay", "shop_pay", "once", "write mcp:shop", "policy"].map(Value::from)),
+        "{listed:?}"
+    );
+    assert_eq!(
+        call(&rig, "shop_look")["state"],
+        "succeeded",
+        "it claims only to read, and that was confirmed"
+    );
+    let asked = rig.start(&["call", "shop_pay", "{}"]);
+    until("somebody is asked", || approvals(&rig).len() == 1);
+    kill(i32::try_from(asked.id()).expect("a process"));
+    wait(asked);
+    // A rule of the policy may allow what was proposed.
+    let rule = "[[policy.rules]]\nname = \"trusted\"\nruling = \"allow\"\nwhen = { server = \"shop\" }\n";
+    rig.write("windlass.toml", format!("{toml}\n{rule}"));
+    assert_eq!(call(&rig, "shop_pay")["state"], "succeeded");
+}
+
+/// At a terminal the operator is asked about each tool: one is changed, one left out, the others are taken as proposed.
+#[test]
+fn the_operator_decides_about_each_tool_of_an_added_server() {
+    let at_terminal = |rig: &Rig, typed: &str| {
+        let add = ["mcp", "add", "shop", "--", "python3", "server.py"];
+        let windlass = rig.command(&add);
+        let mut terminal = std::process::Command::new("python3");
+        terminal
+            .arg(rig.path("terminal.py"))
+            .arg(typed)
+            .arg(windlass.get_program())
+            .args(windlass.get_args());
+        terminal.current_dir(rig.path("")).env("WINDLASS_LOG", "off");
+        terminal.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+        crate::rig::finish(terminal.stderr(std::process::Stdio::piped()).spawn().expect("python3 starts"))
+    };
+    // The tools come by name: fail, look, pay, rich.
+    for (typed, code, expected) in [
+        ("c|keyed|none|ask|y|s|a|y", 0, vec!["shop_fail", "shop_pay", "shop_rich"]),
+        ("y|q", 1, vec![]),
+        ("a|n", 1, vec![]),
+    ] {
+        let rig = Rig::with("");
+        rig.write("server.py", SERVER).write("terminal.py", include_str!("mcp_servers/terminal.py"));
+        let ran = at_terminal(&rig, typed);
+        assert_eq!(ran.code, Some(code), "{typed}: {}{}", ran.stdout, ran.stderr);
+        assert!(
+            ran.stdout.contains("it claims of itself: readOnlyHint true") || code == 0 || typed == "y|q",
+            "{}",
+            ran.stdout
+        );
+        assert_eq!(names(&rig), expected, "{typed}: {}", ran.stdout);
+        let toml = std::fs::read_to_string(rig.path("windlass.toml")).expect("it is there");
+        let fail = "[mcp.shop.tools.fail]\nclass = \"keyed\"\nclaims = []\napproval = \"ask\"\n";
+        assert_eq!((toml.contains(fail), toml.contains("tools.look")), (code == 0, false), "{typed}: {toml}");
+    }
 }
 
 /// R6: an approval covers every field of the server's entry and of the tool's definition.
@@ -297,9 +397,15 @@ fn an_approval_covers_the_entry_and_the_definition() {
         ("whether it detaches", toml(entry(plain, "detach = false")), 0),
         ("whether it is trusted", toml(entry(plain, "trust = true")), 0),
         ("a rule of the tool", toml(entry(plain, "[mcp.shop.tools.pay]\ntimeout_ms = 900000")), 0),
+        ("who is asked", toml(entry(plain, "approval = \"ask\"")), 0),
+        ("another tool that is hidden", toml(entry(plain, "[mcp.shop.tools.rich]\nhidden = true")), 0),
+        ("a prefix", toml(entry(plain, "prefix = \"other_\"")), 0),
         ("the way", toml(url.to_string()), 0),
         ("the description", pinned(|tool| tool["description"] = "Pays twice.".into()), 0),
         ("the schema", pinned(|tool| tool["inputSchema"]["properties"] = json!({"a": {}})), 0),
+        ("the title", pinned(|tool| tool["title"] = "Pay".into()), 0),
+        ("the output", pinned(|tool| tool["outputSchema"] = json!({"type": "object"})), 0),
+        ("an icon", pinned(|tool| tool["icons"] = json!([{"src": "https://example.com/i.png"}])), 0),
         ("an annotation", pinned(|tool| tool["annotations"] = json!({"readOnlyHint": true})), 0),
         ("a field that nobody knows", pinned(|tool| tool["x-vendor"] = 1.into()), 0),
     ];

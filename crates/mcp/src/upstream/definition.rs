@@ -12,10 +12,6 @@ use windlass::tool::ToolSource;
 use windlass::{Deadlines, EffectClass, Flags, Limits, ToolSpec};
 use windlass_tools::declared::McpServer;
 
-/// The maximum length of a name for models.
-const NAME_CHARS_MAX: usize = 64;
-const HASH_CHARS: usize = 6;
-
 /// The tools of a server, by their names there.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RawTools {
@@ -97,20 +93,6 @@ pub(super) fn digest(definition: &Value) -> String {
     blake3::hash(definition.to_string().as_bytes()).to_hex().to_string()
 }
 
-/// The name under which a tool of a server is offered.
-pub(super) fn offered_name(prefix: &str, tool: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let plain: String = tool.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
-    let name = format!("{prefix}{plain}");
-    if name.len() <= NAME_CHARS_MAX && plain == tool {
-        return name;
-    }
-    // Two tools that differ only in what was replaced or cut stay apart.
-    let hash = blake3::hash(tool.as_bytes()).to_hex();
-    let kept = name.len().min(NAME_CHARS_MAX - HASH_CHARS - 1);
-    format!("{}_{}", &name[..kept], &hash[..HASH_CHARS])
-}
-
 /// The declaration of a tool here.
 pub(super) fn spec(server: &McpServer, tool: &str, definition: &Value, limits: &Limits) -> ToolSpec {
     let rules = server.rules_of(tool);
@@ -123,14 +105,15 @@ pub(super) fn spec(server: &McpServer, tool: &str, definition: &Value, limits: &
     };
     let attempt_ms = rules.timeout_ms.unwrap_or(limits.task_attempt_ms);
     ToolSpec {
-        name: offered_name(&server.prefix, tool),
+        name: server.offered_name(tool),
         title,
         description: text(&definition["description"]),
         input_schema: definition.get("inputSchema").cloned().map(current_schema),
         class: Some(class),
         claims: Some(rules.claims.unwrap_or_else(|| vec![format!("{access} mcp:{}", server.name)])),
-        // Asking a server again how far it is is no loop.
+        // It only waits for its server. Asking that again how far it is is no loop.
         flags: Flags {
+            quick: true,
             polls: class == EffectClass::Read,
             stays_direct: !server.detaches,
             ..Flags::default()
@@ -145,7 +128,7 @@ pub(super) fn spec(server: &McpServer, tool: &str, definition: &Value, limits: &
             total_ms: Some(limits.task_total_ms.max(attempt_ms)),
             ..Deadlines::default()
         },
-        approval: if rules.asks == Some(true) { ApprovalRule::Ask } else { ApprovalRule::Never },
+        approval: if server.asks(tool) { ApprovalRule::Ask } else { ApprovalRule::Never },
         version: digest(definition),
         source: ToolSource::Mcp,
         server: server.name.clone(),
@@ -225,16 +208,5 @@ mod tests {
         assert_eq!(current_schema(old), now);
         let new = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"});
         assert_eq!(current_schema(new.clone()), new);
-    }
-
-    #[test]
-    fn names_fit_and_stay_apart() {
-        assert_eq!(offered_name("git_", "status"), "git_status");
-        let long = "a".repeat(80);
-        for (one, other) in [("a.b", "a_b"), ("a.b", "a/b"), (long.as_str(), &format!("{long}b"))] {
-            let (one, other) = (offered_name("x_", one), offered_name("x_", other));
-            assert_ne!(one, other);
-            assert!(windlass::tool::check_name(&one).is_ok() && windlass::tool::check_name(&other).is_ok());
-        }
     }
 }

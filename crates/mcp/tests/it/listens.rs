@@ -1,15 +1,15 @@
 //! Clients that listen, forms of the older era, and results that are too long to return.
 
-use crate::rig::{Mcp, Rig, call, tasks, text};
+use crate::rig::{HeardConversation, Mcp, Rig, call, tasks, text};
 use serde_json::{Value, json};
 use windlass::{EffectClass, ToolSpec, tool_fn};
-use windlass_mcp::{Conversation, Exchange, Headers};
+use windlass_mcp::{Exchange, Headers, Visitor};
 
 fn listen(capabilities: &Value, wanted: Value) -> Mcp {
     Mcp::modern("subscriptions/listen", capabilities, json!({"notifications": wanted}))
 }
 
-async fn heard(conversation: &mut Conversation) -> Value {
+async fn heard(conversation: &mut HeardConversation) -> Value {
     conversation.next().await.expect("it goes on")
 }
 
@@ -37,6 +37,40 @@ async fn a_client_that_listens_hears_of_changed_tools_and_the_end_is_an_answer()
     let end = heard(&mut stream).await;
     assert_eq!((&end["id"], &end["result"]["resultType"]), (&json!(1), &json!("complete")));
     assert_eq!(stream.next().await, None);
+}
+
+/// Before 2026-07-28 clients hear of changes on a stream that belongs to no request, within a second.
+#[tokio::test]
+async fn a_client_of_the_older_era_hears_of_changed_tools() {
+    let rig = Rig::new();
+    let hello = Mcp::legacy("initialize", json!({"protocolVersion": "2025-06-18", "capabilities": {}}));
+    let Exchange::Answer { message, session_id, .. } = rig.exchange(&hello).await else {
+        panic!("no answer")
+    };
+    assert_eq!(message["result"]["capabilities"]["tools"]["listChanged"], true);
+    let of = |session_id: Option<String>, version: &str| Headers {
+        session_id,
+        version: Some(version.into()),
+        ..Headers::default()
+    };
+    let headers = of(session_id.clone(), "2025-06-18");
+    let stream = rig.gateway.listen(rig.visitor.clone(), &headers).await.expect("a stream");
+    let mut stream = HeardConversation::begin(stream);
+    assert_eq!(rig.gateway.quiet_for(), None, "somebody listens");
+    rig.runtime.unregister("look");
+    let told = heard(&mut stream).await;
+    assert_eq!(told, json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {}}));
+    rig.closing.send_replace(true);
+    assert_eq!(stream.next().await, None, "it ends with the server");
+    for (what, headers) in [
+        ("no session", of(None, "2025-06-18")),
+        ("a forged session", of(Some("forged".into()), "2025-06-18")),
+        ("the newer era", of(session_id.clone(), "2026-07-28")),
+    ] {
+        assert!(rig.gateway.listen(rig.visitor.clone(), &headers).await.is_none(), "{what}");
+    }
+    let other = Visitor { principal: "bob".into(), ..rig.visitor.clone() };
+    assert!(rig.gateway.listen(other, &of(session_id, "2025-06-18")).await.is_none(), "another's session");
 }
 
 #[tokio::test]

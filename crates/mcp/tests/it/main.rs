@@ -6,3 +6,4 @@ mod identity;
 mod listens;
 mod people;
 mod rig;
+mod search;

@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use windlass::policy::ApprovalRule;
 use windlass::store::memory::MemoryStore;
 use windlass::{Config, Cx, EffectClass, Flags, Limits, Runtime, Tool, ToolFuture, ToolSpec, tool_fn};
-use windlass_mcp::{Conversation, Exchange, Gateway, Headers, Visitor};
+use windlass_mcp::{Conversation, Exchange, Gateway, Headers, McpListing, Visitor};
 
 pub const VERSION: &str = "2026-07-28";
 
@@ -20,6 +21,47 @@ pub struct Rig {
     pub closing: watch::Sender<bool>,
     effects: Arc<AtomicU64>,
     begun: watch::Receiver<u64>,
+}
+
+/// A conversation that is carried by a task of its own, as connections do it: to its answer whether or not that is asked for, and behind it once
+/// the answer was taken.
+pub struct HeardConversation {
+    asks: mpsc::Sender<oneshot::Sender<Option<Value>>>,
+    carrying: JoinHandle<()>,
+}
+
+impl HeardConversation {
+    pub fn begin(mut conversation: Conversation) -> HeardConversation {
+        let (asks, mut asked) = mpsc::channel::<oneshot::Sender<Option<Value>>>(1);
+        let carrying = tokio::spawn(async move {
+            let mut message = conversation.next().await;
+            while let Some(taker) = asked.recv().await {
+                let is_answer = message.as_ref().is_some_and(|told| told.get("method").is_none());
+                let _ = taker.send(message.take());
+                match is_answer {
+                    // Whoever does not ask for the end has not taken the answer to its end.
+                    true => {
+                        let Some(taker) = asked.recv().await else { return };
+                        let _ = taker.send(conversation.next().await);
+                    }
+                    false => message = conversation.next().await,
+                }
+            }
+        });
+        HeardConversation { asks, carrying }
+    }
+
+    pub async fn next(&mut self) -> Option<Value> {
+        let (taker, taken) = oneshot::channel();
+        self.asks.send(taker).await.ok()?;
+        taken.await.ok()?
+    }
+}
+
+impl Drop for HeardConversation {
+    fn drop(&mut self) {
+        self.carrying.abort();
+    }
 }
 
 /// A message of a client.
@@ -111,6 +153,7 @@ impl Rig {
             principal: "ann".into(),
             may_approve: true,
             may_answer: true,
+            listing: McpListing::All,
             bridge: None,
         };
         Rig { runtime, gateway, visitor, go, closing, effects, begun }
@@ -134,9 +177,9 @@ impl Rig {
     }
 
     /// A conversation, which is left by dropping it.
-    pub async fn begin(&self, asked: &Mcp) -> Conversation {
+    pub async fn begin(&self, asked: &Mcp) -> HeardConversation {
         match self.exchange(asked).await {
-            Exchange::Stream(conversation) => conversation,
+            Exchange::Stream(conversation) => HeardConversation::begin(conversation),
             Exchange::Answer { message, .. } => panic!("answered at once: {message}"),
             Exchange::Taken => panic!("not answered"),
         }

@@ -80,6 +80,18 @@ impl Catalog {
         self.listed(&BTreeSet::new(), &[tools::CALL, tools::SEARCH]).await
     }
 
+    /// `call_tool` and `search_tools`, by which all others are found and called.
+    pub async fn doors(&self) -> Vec<Arc<Registered>> {
+        let (registry, place) = (&self.runtime.0.registry, self.place());
+        let mut doors = Vec::new();
+        for name in [tools::CALL, tools::SEARCH] {
+            if let ToolLookup::Tool(tool) = registry.look_up(&place, name).await {
+                doors.push(tool);
+            }
+        }
+        doors
+    }
+
     /// Every tool of the session as it is registered, by name, for callers that need more than a model sees. A tool whose
     /// provider does not load it in time is left out, and the log names it.
     pub async fn whole(&self) -> Result<Vec<Arc<Registered>>, SessionError> {
@@ -107,6 +119,18 @@ impl Catalog {
             }
         }
         Ok(tools)
+    }
+
+    /// The tool that a call of this name would run, `search_tools` and `call_tool` among them: found in memory, once the session
+    /// is open here. One that its provider cannot load now is none.
+    pub async fn find(&self, name: &str) -> Result<Option<Arc<Registered>>, SessionError> {
+        let rt = &self.runtime.0;
+        // Its own tools and filters are known from then on.
+        rt.session(&self.session).await?;
+        match rt.registry.look_up(&self.place(), name).await {
+            ToolLookup::Tool(tool) => Ok(Some(tool).filter(|tool| tool.spec.name == name)),
+            ToolLookup::Missing { .. } | ToolLookup::Unavailable(_) => Ok(None),
+        }
     }
 
     /// The tools that fit a question, best first; at most `search_results_max`. Nothing is revealed.

@@ -101,11 +101,7 @@ impl Submitted {
             return Ok(answer);
         }
         self.ended().await?;
-        // Only tasks that go on must be read from their journal.
-        match self.try_answer(batch) {
-            Some(answer) => Ok(answer),
-            None => self.receipt().await,
-        }
+        self.receipt().await
     }
 
     /// Waits until all calls have ended or continue as tasks, without consuming this: [`now`](Self::now) has the answers.
@@ -168,6 +164,10 @@ impl Submitted {
     /// The calls as they stand now, for one who pushed them and waits for their batch: a receipt, and no answer.
     pub async fn receipt(&self) -> Result<BatchAnswer, BatchError> {
         let Some((session, batch)) = &self.place else { return Ok(self.empty()) };
+        // Calls that have ended are in memory; only open ones must be read from their journal.
+        if let Some(answer) = self.try_answer(batch) {
+            return Ok(answer);
+        }
         self.admitted().await?;
         self.read(session, batch, &[]).await
     }

@@ -2,6 +2,7 @@
 
 use super::{ANSWER_BYTES_MAX, ANSWER_WAIT, Client, ClientError, ask, encoded};
 use crate::routes::mcp::{APPROVE_HEADER, BRIDGE_HEADER};
+use crate::wire::McpList;
 use axum::body::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::Method;
@@ -21,6 +22,8 @@ pub struct McpPost {
     pub session_id: Option<String>,
     /// Whether forms in the client may approve calls.
     pub may_approve: bool,
+    /// The tools that are listed; `None` for what the configuration says.
+    pub list: Option<McpList>,
 }
 
 /// The answer to a message, as it comes.
@@ -42,11 +45,25 @@ enum McpMessages {
 impl Client {
     /// Sends a message of an MCP client.
     pub async fn mcp(&self, to: &McpPost, message: &str) -> Result<McpReply, ClientError> {
-        let path = match &to.session {
+        self.mcp_request(Method::POST, to, Bytes::from(message.to_owned())).await
+    }
+
+    /// Opens the stream of messages that belong to no request, for a client of the older era.
+    pub async fn mcp_stream(&self, to: &McpPost) -> Result<McpReply, ClientError> {
+        self.mcp_request(Method::GET, to, Bytes::new()).await
+    }
+
+    async fn mcp_request(&self, method: Method, to: &McpPost, body: Bytes) -> Result<McpReply, ClientError> {
+        let mut path = match &to.session {
             Some(session) => format!("/mcp/{}", encoded(session)),
             None => "/mcp".to_string(),
         };
-        let request = self.request(Method::POST, path, Bytes::from(message.to_owned()));
+        path += match to.list {
+            Some(McpList::All) => "?list=all",
+            Some(McpList::Search) => "?list=search",
+            None => "",
+        };
+        let request = self.request(method, path, body);
         let mut request = request.map_err(|error| self.garbled(error.to_string()))?;
         add(request.headers_mut(), BRIDGE_HEADER, &to.bridge);
         if to.may_approve {

@@ -4,9 +4,10 @@
 use super::HandlerResult;
 use crate::access::{Caller, TokenScope};
 use crate::api::Api;
-use crate::extract::{Body, PathParams};
+use crate::extract::{Body, PathParams, QueryParams};
 use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
+use crate::wire::{McpList, McpQuery};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -19,30 +20,56 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use windlass::sessions::SessionStanding;
-use windlass_mcp::{Conversation, Exchange, Gateway, Headers, Visitor, session_name};
+use windlass_mcp::{Conversation, Exchange, Gateway, Headers, McpListing, Visitor, session_name};
 
 /// The name of a `windlass mcp`: it repeats its requests when the connection is cut.
 pub const BRIDGE_HEADER: &str = "windlass-bridge";
 /// Sent by `windlass mcp --approve`: forms in its client may approve calls.
 pub const APPROVE_HEADER: &str = "windlass-approve";
+/// How long the head of a response waits for its first message.
+const HEAD_WAIT: Duration = Duration::from_millis(50);
 /// Names under which the session of a caller was deleted.
 const SESSIONS_MAX: u32 = 1_000;
 
-pub async fn door(State(api): State<Api>, caller: Caller, request: Request) -> HandlerResult {
-    answer(&api, &caller, None, request).await
+pub async fn door(
+    State(api): State<Api>,
+    caller: Caller,
+    QueryParams(asked): QueryParams<McpQuery>,
+    request: Request,
+) -> HandlerResult {
+    answer(&api, &caller, McpDoor { session: None, asked }, request).await
 }
 
 pub async fn session_door(
     State(api): State<Api>,
     caller: Caller,
     PathParams(session): PathParams<String>,
+    QueryParams(asked): QueryParams<McpQuery>,
     request: Request,
 ) -> HandlerResult {
-    answer(&api, &caller, Some(session), request).await
+    answer(&api, &caller, McpDoor { session: Some(session), asked }, request).await
 }
 
-async fn answer(api: &Api, caller: &Caller, session: Option<String>, request: Request) -> HandlerResult {
-    let (headers, visitor) = (headers(request.headers(), caller), visitor(request.headers(), caller));
+/// A door, as its path names it.
+struct McpDoor {
+    session: Option<String>,
+    asked: McpQuery,
+}
+
+impl McpDoor {
+    /// The tools that it lists.
+    fn listing(&self, api: &Api) -> McpListing {
+        match self.asked.list {
+            Some(McpList::All) => McpListing::All,
+            Some(McpList::Search) => McpListing::Search,
+            None => api.mcp_listing(),
+        }
+    }
+}
+
+async fn answer(api: &Api, caller: &Caller, door: McpDoor, request: Request) -> HandlerResult {
+    let headers = headers(request.headers(), caller);
+    let visitor = visitor(request.headers(), caller, door.listing(api));
     let message = match Body::<Value>::from_request(request, api).await {
         Ok(Body(message)) => message,
         Err(problem) if is_unreadable(&problem) => {
@@ -50,7 +77,7 @@ async fn answer(api: &Api, caller: &Caller, session: Option<String>, request: Re
         }
         Err(problem) => return Err(problem),
     };
-    let session = match session {
+    let session = match door.session {
         Some(session) => session,
         None => own_session(api, caller, &message).await?,
     };
@@ -65,7 +92,51 @@ async fn answer(api: &Api, caller: &Caller, session: Option<String>, request: Re
     match taken.await? {
         Exchange::Taken => Ok(StatusCode::ACCEPTED.into_response()),
         Exchange::Answer { status, message, session_id } => reply(status, &message, session_id),
-        Exchange::Stream(conversation) => Ok(stream(api, conversation)),
+        Exchange::Stream(mut conversation) => {
+            // A quick answer goes out in one piece with its head.
+            let first = tokio::time::timeout(HEAD_WAIT, conversation.next()).await;
+            Ok(stream(api, conversation, first.ok()))
+        }
+    }
+}
+
+pub async fn stream_door(
+    State(api): State<Api>,
+    caller: Caller,
+    QueryParams(asked): QueryParams<McpQuery>,
+    sent: HeaderMap,
+) -> HandlerResult {
+    listen(&api, &caller, McpDoor { session: None, asked }, &sent).await
+}
+
+pub async fn session_stream_door(
+    State(api): State<Api>,
+    caller: Caller,
+    PathParams(session): PathParams<String>,
+    QueryParams(asked): QueryParams<McpQuery>,
+    sent: HeaderMap,
+) -> HandlerResult {
+    listen(&api, &caller, McpDoor { session: Some(session), asked }, &sent).await
+}
+
+/// The stream of messages that belong to no request: clients of the older era hear of changed tools there. All others are told that
+/// there is none, as the protocol wants it.
+async fn listen(api: &Api, caller: &Caller, door: McpDoor, sent: &HeaderMap) -> HandlerResult {
+    let visitor = visitor(sent, caller, door.listing(api));
+    let session = match door.session {
+        Some(session) => session,
+        None => own_session(api, caller, &Value::Null).await?,
+    };
+    if api.sessions().standing(&session).await? != SessionStanding::Unused {
+        api.session(caller, &session).await?;
+    }
+    let visitor = Visitor { session, ..visitor };
+    match api.mcp().listen(visitor, &headers(sent, caller)).await {
+        Some(conversation) => Ok(stream(api, conversation, None)),
+        None => {
+            let told = "this stream is for clients that have sent `initialize` and name its Mcp-Session-Id; others send POST";
+            Err(Problem::new(ProblemCode::MethodNotAllowed, told))
+        }
     }
 }
 
@@ -112,13 +183,14 @@ fn params(headers: &HeaderMap) -> Vec<(String, String)> {
 
 /// The caller, without its session. Whoever is on the folder's own socket has all scopes, and must ask for that of approving:
 /// agents must not approve their own calls.
-fn visitor(headers: &HeaderMap, caller: &Caller) -> Visitor {
+fn visitor(headers: &HeaderMap, caller: &Caller, listing: McpListing) -> Visitor {
     let is_local = caller.token.is_none();
     Visitor {
         session: String::new(),
         principal: caller.principal.clone(),
         may_approve: caller.has(TokenScope::Approve) && (!is_local || headers.contains_key(APPROVE_HEADER)),
         may_answer: caller.has(TokenScope::Complete),
+        listing,
         bridge: headers
             .get(BRIDGE_HEADER)
             .filter(|_| is_local)
@@ -136,14 +208,21 @@ fn reply(status: u16, message: &Value, session_id: Option<String>) -> HandlerRes
     Ok(response)
 }
 
-fn stream(api: &Api, conversation: Conversation) -> Response {
+/// The messages of a conversation, of which the first may have been taken already.
+fn stream(api: &Api, conversation: Conversation, first: Option<Option<Value>>) -> Response {
     let quiet = Duration::from_millis(api.runtime().limits().event_keepalive_ms.max(1));
     let head = [
         ("content-type", "text/event-stream"),
         (CACHE_CONTROL.as_str(), "no-store"),
         ("x-accel-buffering", "no"),
     ];
-    let body = SpokenBody { next: Box::pin(spoken(conversation, quiet)), over: false };
+    let next: Pin<Box<dyn Future<Output = SpokenFrame> + Send>> = match first {
+        Some(message) => {
+            Box::pin(std::future::ready(message.map(|told| (event(&told), conversation, quiet))))
+        }
+        None => Box::pin(spoken(conversation, quiet)),
+    };
+    let body = SpokenBody { next, over: false };
     (head, axum::body::Body::new(body)).into_response()
 }
 
@@ -152,10 +231,14 @@ type SpokenFrame = Option<(Bytes, Conversation, Duration)>;
 
 async fn spoken(mut conversation: Conversation, quiet: Duration) -> SpokenFrame {
     let frame = match tokio::time::timeout(quiet, conversation.next()).await {
-        Ok(message) => format!("event: message\ndata: {}\n\n", message?).into(),
+        Ok(message) => event(&message?),
         Err(_) => Bytes::from_static(b":\n\n"),
     };
     Some((frame, conversation, quiet))
+}
+
+fn event(message: &Value) -> Bytes {
+    format!("event: message\ndata: {message}\n\n").into()
 }
 
 /// A conversation as the body of a response. Its end is asked for once the answer was handed to the connection; a connection

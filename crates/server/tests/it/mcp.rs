@@ -4,6 +4,7 @@ use crate::tcp::{Answer, Served};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use windlass::policy::ApprovalRule;
@@ -228,7 +229,8 @@ async fn mistakes_have_the_codes_of_the_protocol() {
     ] {
         assert_eq!(door.error(&request).await, expected, "{what}");
     }
-    assert_eq!(door.served.ask("GET", "/mcp", Value::Null).await.status, 405);
+    let no_stream = door.served.ask("GET", "/mcp", Value::Null).await;
+    assert_eq!(no_stream.told(), (405, "method_not_allowed".into()), "it is for clients of the older era");
     assert_eq!(
         door.served.ask_as(None, "POST", "/mcp", list().message).await.told(),
         (401, "no_token".into())
@@ -353,4 +355,38 @@ async fn a_form_approves_only_with_the_scope() {
         .filter_map(|session| session["id"].as_str())
         .collect();
     assert_eq!(names, ["mcp-ann"], "the caller has a session of its own");
+}
+
+/// Before 2026-07-28 a client opens a stream by GET and hears of changed tools there; the tools it lists are chosen in its URL.
+#[tokio::test]
+async fn an_older_client_hears_of_changed_tools_on_a_stream_of_its_own() {
+    let door = Door::new().await;
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
+    let mut opened = String::new();
+    let mut stream = door.send(&Mcp::legacy("initialize", hello)).await;
+    stream.read_to_string(&mut opened).await.expect("it is answered");
+    let session = opened.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
+    let session = session.expect("a session").to_string();
+    let asked = |path: &str, token: &str| {
+        let whole = Served::request(Some(token), "GET", path, Value::Null);
+        whole.replacen("host: localhost\r\n", &format!("host: localhost\r\nmcp-session-id: {session}\r\n"), 1)
+    };
+    let mut stream = door.served.send(&asked("/mcp/chat", &door.served.token)).await;
+    let mut told = String::new();
+    while !told.contains("list_changed") {
+        let mut piece = [0; 1024];
+        let count = stream.read(&mut piece).await.expect("it is open");
+        assert!(count > 0, "it ended: {told}");
+        told += &String::from_utf8_lossy(&piece[..count]);
+        if told.contains("\r\n\r\n") && door.served.api.runtime().unregister("look").is_some() {
+            assert!(told.contains("200 OK") && told.contains("text/event-stream"), "{told}");
+        }
+    }
+    let bob = door.served.token_of("bob", &[TokenScope::Calls]).await;
+    assert_eq!(door.served.raw(&asked("/mcp", &bob)).await.status, 405, "the MCP session is another's");
+    let names = |listed: &Value| listed["tools"].as_array().map_or(0, Vec::len);
+    let list = |path| Mcp { path, ..Mcp::legacy("tools/list", json!({})) };
+    assert_eq!(names(&door.result(&list("/mcp?list=search")).await), 4);
+    assert!(names(&door.result(&list("/mcp?list=all")).await) > 4);
+    assert_eq!(door.answer(&list("/mcp?list=some")).await.told(), (400, "bad_query".into()));
 }

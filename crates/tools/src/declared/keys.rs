@@ -67,7 +67,7 @@ pub(super) const MCP_TOOL: TableKeys = TableKeys {
 
 /// The server.
 pub(super) const SERVER: TableKeys =
-    TableKeys { place: "the server", known: &["hosts", "origins"], later: &[] };
+    TableKeys { place: "the server", known: &["hosts", "mcp_list", "origins"], later: &[] };
 
 /// A toolbox.
 pub(super) const TOOLBOX: TableKeys = TableKeys { place: "a toolbox", known: &["secrets"], later: &[] };

@@ -98,6 +98,42 @@ impl McpServer {
         rules
     }
 
+    /// The name under which a tool of the server is offered.
+    pub fn offered_name(&self, tool: &str) -> String {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let plain: String = tool.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
+        let name = format!("{}{plain}", self.prefix);
+        if name.len() <= OFFERED_CHARS_MAX && plain == tool {
+            return name;
+        }
+        // Two tools that differ only in what was replaced or cut stay apart.
+        let hash = blake3::hash(tool.as_bytes()).to_hex();
+        let kept = name.len().min(OFFERED_CHARS_MAX - HASH_CHARS - 1);
+        format!("{}_{}", &name[..kept], &hash[..HASH_CHARS])
+    }
+
+    /// Whether the tool itself asks a person before each call: where its rules say so, and where a rule of the policy that stands for
+    /// the rules of other tools would allow it, since names are changed where they do not fit.
+    pub fn asks(&self, tool: &str) -> bool {
+        match self.rules_of(tool).asks {
+            Some(asks) => asks,
+            None => {
+                let offered = self.offered_name(tool);
+                let allowing = self.tools.iter().filter(|(_, own)| own.asks == Some(false));
+                allowing.map(|(pattern, _)| self.offered_pattern(pattern)).any(|known| fits(&known, &offered))
+            }
+        }
+    }
+
+    /// A pattern of names at the server, as the tools are named here.
+    fn offered_pattern(&self, pattern: &str) -> String {
+        if !pattern.contains('*') {
+            return self.offered_name(pattern);
+        }
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "_-*".contains(c) { c } else { '_' };
+        format!("{}{}", self.prefix, pattern.chars().map(plain).collect::<String>())
+    }
+
     /// The names of the secrets that reaching it needs.
     pub fn secrets(&self) -> Vec<String> {
         match &self.place {
@@ -263,8 +299,12 @@ fn place(
     }
 }
 
-/// Leaves room for the names of tools, which have 64 characters at most.
+/// Leaves room for the names of tools.
 const NAME_CHARS_MAX: usize = 32;
+/// The maximum length of a tool's name for models.
+const OFFERED_CHARS_MAX: usize = 64;
+/// As much of a hash as tells names apart that were changed in the same way.
+const HASH_CHARS: usize = 6;
 
 fn command(
     source: &DeclarationSource<'_>,
@@ -350,7 +390,7 @@ pub(super) fn policy_rules(servers: &[McpServer]) -> Vec<Value> {
             let allow = json!({
                 "name": format!("mcp.{}: {pattern} needs no approval", server.name),
                 "ruling": "allow",
-                "when": {"server": server.name, "tool": format!("{}{}", server.prefix, offered_pattern(pattern))},
+                "when": {"server": server.name, "tool": server.offered_pattern(pattern)},
             });
             if own.asks == Some(false) {
                 rules.push(allow);
@@ -360,14 +400,53 @@ pub(super) fn policy_rules(servers: &[McpServer]) -> Vec<Value> {
     rules
 }
 
-/// A pattern of names at the server, as the tools are named here.
-fn offered_pattern(pattern: &str) -> String {
-    pattern.chars().map(|c| if c.is_ascii_alphanumeric() || "_-*".contains(c) { c } else { '_' }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn server(toml: &str) -> McpServer {
+        let text = format!("[mcp.x]\ncommand = [\"server\"]\n{toml}");
+        let launcher = crate::Launcher::this_binary().expect("this test is a program");
+        let declared = crate::load(&text, Path::new("/tmp/windlass.toml"), launcher).expect("it can be used");
+        declared.mcp.into_iter().next().expect("a server")
+    }
+
+    #[test]
+    fn names_fit_and_stay_apart() {
+        let server = server("");
+        assert_eq!(server.offered_name("status"), "x_status");
+        let long = "a".repeat(80);
+        for (one, other) in [("a.b", "a_b"), ("a.b", "a/b"), (long.as_str(), &format!("{long}b"))] {
+            let (one, other) = (server.offered_name(one), server.offered_name(other));
+            assert_ne!(one, other);
+            assert!(windlass::tool::check_name(&one).is_ok() && windlass::tool::check_name(&other).is_ok());
+        }
+    }
+
+    /// `approval = "never"` reaches the tools it names, whatever their names become here, and no others.
+    #[test]
+    fn what_needs_no_approval_is_named_exactly() {
+        let server = server(
+            "[mcp.x.tools.\"a.b\"]\napproval = \"never\"\n[mcp.x.tools.\"get_*\"]\napproval = \"never\"\n",
+        );
+        let rules = policy_rules(std::slice::from_ref(&server));
+        let allowed = |tool: &str| {
+            let offered = server.offered_name(tool);
+            let allows = |rule: &Value| fits(rule["when"]["tool"].as_str().expect("a pattern"), &offered);
+            rules.iter().any(allows) && !server.asks(tool)
+        };
+        for (tool, expected) in [
+            ("a.b", true),
+            ("a_b", false),
+            ("a/b", false),
+            ("get_x", true),
+            ("get_x.y", true),
+            ("get.x", false),
+            ("get", false),
+        ] {
+            assert_eq!(allowed(tool), expected, "{tool} as {}", server.offered_name(tool));
+        }
+    }
 
     #[test]
     fn patterns() {

@@ -6,6 +6,17 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 
+/// The tools that the MCP door lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum McpListing {
+    /// All of the session.
+    #[default]
+    All,
+    /// `search_tools` and `call_tool`, by which all others are found and called.
+    Search,
+}
+
 /// Access to the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -14,6 +25,8 @@ pub struct Served {
     pub hosts: Vec<String>,
     /// Origins of pages that may send requests, like `https://ui.example`.
     pub origins: Vec<String>,
+    /// The tools that the MCP door lists for clients that do not say what they want.
+    pub mcp_list: McpListing,
 }
 
 /// Parses it from its table.

@@ -140,9 +140,6 @@ def call(id, params):
         log("effect")
         if "dies" in modes:
             os._exit(7)
-        if "hangs" in modes:
-            while True:
-                time.sleep(60)
         if "huge" in modes:
             sys.stdout.write('{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "' % id)
             for _ in range(1024):
@@ -151,6 +148,8 @@ def call(id, params):
             sys.stdout.flush()
             return None
     if name == "fail":
+        if "hangs" in modes:
+            wait_for("never")
         return {"content": [{"type": "text", "text": "no such thing"}], "isError": True}
     if name == "rich":
         return {
