@@ -127,10 +127,12 @@ export class Toolbox {
         await new Promise<void>((resolve) => (this.#wake = resolve));
         continue;
       }
-      const body = { worker: this.#worker, manifest: this.#manifest, max: free, wait_ms: TAKE_WAIT_MS };
+      const body = { worker: this.#worker, manifest: this.#manifest, max: free, slots: this.#slots, wait_ms: TAKE_WAIT_MS };
       try {
         const taken = (await this.#ask("POST", "/take", body, { isWanted: () => !this.#stopping })) as { attempts: TakenAttempt[] };
         for (const attempt of taken.attempts) this.#begin(attempt);
+        // Those that need no time are over then, and the next request is not for the few slots that are left.
+        await pause(0);
       } catch (error) {
         if (!(error instanceof Problem)) throw error;
         if (error.code === "manifest_changed" || error.code === "not_wanted") return;

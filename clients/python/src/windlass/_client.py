@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 import httpx
 
 from ._errors import Problem
-from ._schema import plain
+from ._schema import plain, written
 from ._wire import problem_of, wait_of
 
 Wire = Literal["openai_chat", "openai_responses", "anthropic", "gemini"]
@@ -31,7 +31,7 @@ class _Requests:
     def batch(
         self, calls: Sequence[Mapping[str, Any]], key: str | None, wait: str, timeout: float | None
     ) -> tuple[str, dict[str, Any]]:
-        body: dict[str, Any] = {"key": key or secrets.token_hex(16), "calls": plain(list(calls)), "wait": wait}
+        body: dict[str, Any] = {"key": key or secrets.token_hex(16), "calls": list(calls), "wait": wait}
         if timeout is not None:
             body["timeout_ms"] = int(timeout * 1000)
         return f"/v1/sessions/{self.session}/batches", body
@@ -56,7 +56,7 @@ class _Requests:
         if reason is not None:
             body["reason"] = reason
         if args is not None:
-            body["args"] = plain(dict(args))
+            body["args"] = dict(args)
         return f"/v1/approvals/{approval['id']}", body
 
 
@@ -64,6 +64,11 @@ def _server(url: str | None, token: str | None) -> tuple[str, dict[str, str]]:
     """The address of the server, and the headers of requests to it."""
     url = url or os.environ.get("WINDLASS_URL", "http://127.0.0.1:7420")
     return url, {"Authorization": f"Bearer {token or os.environ.get('WINDLASS_TOKEN', '')}"}
+
+
+def _content(body: Mapping[str, Any] | None) -> tuple[bytes | None, dict[str, str]]:
+    """The body of a request, and its headers."""
+    return (None, {}) if body is None else (written(body), {"Content-Type": "application/json"})
 
 
 def model_text(call: Mapping[str, Any]) -> str:
@@ -169,9 +174,10 @@ class Client:
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
         delay, until = RETRY_S, time.monotonic() + self._give_up
+        content, headers = _content(body)
         while True:
             try:
-                response = self._http.request(method, path, json=body)
+                response = self._http.request(method, path, content=content, headers=headers)
                 if response.status_code not in BUSY:
                     break
                 if time.monotonic() > until:
@@ -276,9 +282,10 @@ class AsyncClient:
 
     async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
         delay, until = RETRY_S, time.monotonic() + self._give_up
+        content, headers = _content(body)
         while True:
             try:
-                response = await self._http.request(method, path, json=body)
+                response = await self._http.request(method, path, content=content, headers=headers)
                 if response.status_code not in BUSY:
                     break
                 if time.monotonic() > until:

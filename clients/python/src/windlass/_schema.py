@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
+import json
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -90,8 +91,14 @@ def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     return schema
 
 
+SCALARS = (str, int, float, bool, type(None))
+"""Types whose values are JSON as they are."""
+
+
 def value_of(hint: Any, given: JSON) -> Any:
     """A JSON value as the type that a parameter asks for. The server has checked it against the schema."""
+    if hint in SCALARS:
+        return given
     origin = get_origin(hint)
     if origin is typing.Annotated:
         return value_of(get_args(hint)[0], given)
@@ -129,6 +136,8 @@ def value_of(hint: Any, given: JSON) -> Any:
 
 def plain(value: Any) -> JSON:
     """A value as JSON: models, dataclasses and enums become what they hold."""
+    if type(value) in SCALARS:
+        return value
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         return dump(mode="json")
@@ -141,3 +150,14 @@ def plain(value: Any) -> JSON:
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(one) for one in cast("Sequence[Any]", value)]
     return value
+
+
+def written(value: Any) -> bytes:
+    """A value as the text of its JSON; only what is no JSON by itself is converted."""
+    return json.dumps(value, default=_converted).encode()
+
+
+def _converted(value: Any) -> JSON:
+    if (converted := plain(value)) is value:
+        raise TypeError(f"a value of the type {type(value).__name__} cannot be written as JSON")
+    return converted

@@ -128,7 +128,7 @@ class Toolbox:
                 self._freed.clear()
                 await self._freed.wait()
                 continue
-            body = {"worker": self.worker, "manifest": self.manifest, "max": free, "wait_ms": TAKE_WAIT_MS}
+            body = {"worker": self.worker, "manifest": self.manifest, "max": free, "slots": self.slots, "wait_ms": TAKE_WAIT_MS}
             work = self._ask("POST", f"/v1/toolboxes/{self.name}/take", body, is_wanted=self._goes_on)
             asked = asyncio.ensure_future(work)
             stops = asyncio.ensure_future(self._stopping.wait())
@@ -151,6 +151,8 @@ class Toolbox:
                 continue
             for attempt in cast("list[dict[str, Any]]", taken["attempts"]):
                 self._begin(attempt)
+            # Those that need no time are over then, and the next request is not for the few slots that are left.
+            await asyncio.sleep(0)
 
     async def _drain(self) -> None:
         """Says that it takes nothing more, and waits for what runs."""
@@ -188,10 +190,10 @@ class Toolbox:
         try:
             args = attempt.taken["args"] if "args" in attempt.taken else await self._arguments(attempt)
             if tool.is_async:
-                arguments = tool.arguments(args, Context(attempt))
+                arguments = tool.arguments(args, lambda: Context(attempt))
                 returned = await tool.function(**arguments)
             else:
-                arguments = tool.arguments(args, SyncContext(attempt, loop))
+                arguments = tool.arguments(args, lambda: SyncContext(attempt, loop))
                 returned = await loop.run_in_executor(self.threads, lambda: tool.function(**arguments))
             return ended(returned)
         except (asyncio.CancelledError, Stopped):
@@ -260,6 +262,10 @@ class Toolbox:
 
     async def _send(self, reports: list[dict[str, Any]], wait_ms: int) -> None:
         """Sends reports, in several requests if they are large."""
+        text = json.dumps(reports)
+        if len(text) <= REPORT_BYTES_MAX:
+            await self._send_text(reports, text, wait_ms)
+            return
         group: list[_Written] = []
         bytes_in_group = 0
         for report in reports:
@@ -304,10 +310,15 @@ class Toolbox:
         finally:
             attempt.alone.discard(operation["n"])
 
-    async def _send_group(self, reports: list[_Written], wait_ms: int) -> None:
+    async def _send_group(self, written: list[_Written], wait_ms: int) -> None:
+        text = f"[{', '.join(one.text for one in written)}]"
+        await self._send_text([one.report for one in written], text, wait_ms)
+
+    async def _send_text(self, reports: list[dict[str, Any]], text: str, wait_ms: int) -> None:
+        """Sends reports that fit into one request, of which this is the text."""
         head = json.dumps({"worker": self.worker, "wait_ms": wait_ms})[:-1]
-        body = f'{head}, "reports": [{", ".join(report.text for report in reports)}]}}'
-        about = [(one.report, attempt) for one in reports if (attempt := self._attempts.get(one.report["attempt"]))]
+        body = f'{head}, "reports": {text}}}'
+        about = [(report, attempt) for report in reports if (attempt := self._attempts.get(report["attempt"]))]
         for report, attempt in about:
             attempt.under_way(report, 1)
         try:
@@ -323,16 +334,16 @@ class Toolbox:
             if attempt is not None:
                 attempt.hear(one)
 
-    async def _refused(self, reports: list[_Written], problem: Problem) -> None:
+    async def _refused(self, reports: list[dict[str, Any]], problem: Problem) -> None:
         """The server does not take a request. Of several reports one may be at fault; the attempt of that one must not hang."""
         log.error("a report is refused: %s", problem)
         if problem.status not in CONTENT_STATUSES:
             return
         if len(reports) > 1:
             for report in reports:
-                await self._send_group([report], 0)
+                await self._send_group([_Written(report)], 0)
             return
-        self._fail(reports[0].report, str(problem))
+        self._fail(reports[0], str(problem))
 
     def _fail(self, report: dict[str, Any], why: str) -> None:
         attempt = self._attempts.get(report["attempt"])

@@ -55,11 +55,11 @@ class Tool:
         """The name of the tool."""
         return cast("str", self.manifest["name"])
 
-    def arguments(self, args: Mapping[str, Any], context: Context | SyncContext) -> dict[str, Any]:
+    def arguments(self, args: Mapping[str, Any], context: Callable[[], Context | SyncContext]) -> dict[str, Any]:
         """The arguments of the function for a call."""
         given = {name: value_of(self.parameters.get(name), one) for name, one in args.items()}
         if self.context is not None:
-            given[self.context] = context
+            given[self.context] = context()
         return given
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -280,8 +280,9 @@ impl Toolboxes {
     }
 }
 
-/// How long attempts that are there wait for those that start together with them.
-const GATHER_US: u64 = 2_000;
+/// How long attempts that are there wait for those that start together with them: two commits of a slow disk, since the first commit of a
+/// batch often has few of its starts.
+const GATHER_US: u64 = 5_000;
 
 /// Lets attempts that start together be taken together: one request for all of them costs a process much less than one for each.
 async fn gather(rt: &Inner, desk: &Desk, name: &str, max: u32) -> Result<(), ToolboxError> {

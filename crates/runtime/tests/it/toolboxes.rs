@@ -51,7 +51,10 @@ impl Process {
 
     async fn ask(&self, max: u32, wait: Duration) -> Result<Vec<TakenAttempt>, ToolboxError> {
         let (worker, manifest) = ("w1".to_string(), self.manifest.clone());
-        self.runtime.toolboxes().take("crm", ANN, TakeRequest { worker, manifest, max, wait }).await
+        self.runtime
+            .toolboxes()
+            .take("crm", ANN, TakeRequest { worker, manifest, max, wait, ..TakeRequest::default() })
+            .await
     }
 
     async fn take(&self) -> TakenAttempt {

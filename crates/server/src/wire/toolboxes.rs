@@ -36,6 +36,9 @@ pub struct TakeBody {
     pub manifest: String,
     /// How many attempts it can take now; 0: it takes none any more.
     pub max: u32,
+    /// How many attempts it runs at once in all: as many calls may start. Without it that is what it has and what it can take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
     /// How long it waits for the first one, in milliseconds; at most `toolbox_wait_ms_max`.
     #[serde(default)]
     pub wait_ms: u64,
@@ -43,8 +46,8 @@ pub struct TakeBody {
 
 impl From<TakeBody> for TakeRequest {
     fn from(body: TakeBody) -> TakeRequest {
-        let TakeBody { worker, manifest, max, wait_ms } = body;
-        TakeRequest { worker, manifest, max, wait: Duration::from_millis(wait_ms) }
+        let TakeBody { worker, manifest, max, slots, wait_ms } = body;
+        TakeRequest { worker, manifest, max, slots, wait: Duration::from_millis(wait_ms) }
     }
 }
 

@@ -215,7 +215,12 @@ impl Desk {
         let of_worker = |seat: &&Arc<Seat>| seat.worker().as_ref() == Some(worker);
         let has = seats.values().filter(|seat| &*seat.toolbox == name).filter(of_worker);
         let mut has: Vec<Arc<Seat>> = has.cloned().collect();
-        let slots = asks.max.saturating_add(has.len() as u32);
+        let held = has.len() as u32;
+        // One that takes no more has what it has.
+        let slots = match asks.slots.filter(|_| asks.max > 0) {
+            Some(slots) => slots.max(held),
+            None => asks.max.saturating_add(held),
+        };
         match slots {
             0 => drop(toolbox.workers.remove(worker)),
             slots => {

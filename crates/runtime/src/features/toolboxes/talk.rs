@@ -18,6 +18,9 @@ pub struct TakeRequest {
     pub manifest: String,
     /// How many attempts it can take now; 0: it takes none any more.
     pub max: u32,
+    /// How many attempts it runs at once in all: as many calls may start. Otherwise that is what it has and what it can take, which is
+    /// too few while its last reports are under way.
+    pub slots: Option<u32>,
     /// How long it waits for the first one.
     pub wait: Duration,
 }

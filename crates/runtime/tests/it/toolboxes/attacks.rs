@@ -157,7 +157,7 @@ async fn operations_and_processes_have_an_end() {
         worker: worker.into(),
         manifest: begun.process.manifest.clone(),
         max: 1,
-        wait: Duration::ZERO,
+        ..TakeRequest::default()
     };
     let toolboxes = begun.runtime.toolboxes();
     assert!(toolboxes.take("crm", ANN, asks("w2")).await.unwrap().is_empty());

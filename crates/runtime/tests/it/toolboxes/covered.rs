@@ -186,7 +186,8 @@ async fn take(
     max: u32,
     wait: Duration,
 ) -> Vec<TakenAttempt> {
-    let asks = TakeRequest { worker: "w1".into(), manifest: manifest.into(), max, wait };
+    let asks =
+        TakeRequest { worker: "w1".into(), manifest: manifest.into(), max, wait, ..TakeRequest::default() };
     runtime.toolboxes().take(toolbox, ANN, asks).await.unwrap()
 }
 

@@ -1,10 +1,10 @@
 //! The slots of processes: what runs at once, and processes that take no more.
 
-use super::{Process, World, settled, submit, tool};
+use super::{ANN, Process, World, settled, submit, tool};
 use crate::rig::{batch, call, memory, n, states, waits_for};
 use serde_json::json;
 use std::time::Duration;
-use windlass::toolboxes::ToolManifest;
+use windlass::toolboxes::{TakeRequest, ToolManifest};
 use windlass::{CallRequest, EffectClass};
 
 #[tokio::test]
@@ -30,6 +30,33 @@ async fn slots_bound_what_runs_and_the_others_wait_for_room() {
     let last = process.take().await;
     process.returns(&last, json!(1)).await;
     assert_eq!(states(&settled(submitted).await), "a succeeded, b succeeded, c succeeded");
+}
+
+#[tokio::test]
+async fn slots_that_a_process_names_do_not_shrink_with_what_it_can_take_now() {
+    let runtime = memory();
+    let claims = Some(Vec::new());
+    let process =
+        Process::new(&runtime, vec![ToolManifest { claims, ..tool("greet", EffectClass::Once) }]).await;
+    // It counts one as running whose end it has just reported.
+    let asks = TakeRequest {
+        worker: "w1".into(),
+        manifest: process.manifest.clone(),
+        max: 1,
+        slots: Some(2),
+        ..TakeRequest::default()
+    };
+    runtime.toolboxes().take("crm", ANN, asks).await.unwrap();
+    let calls: Vec<CallRequest> = ["a", "b"].iter().map(|id| call(id, "greet", n(1))).collect();
+    let submitted = runtime.submit("s", batch("k", calls)).await.unwrap();
+    // Both start, and wait for the process; a call that waits for a slot would not.
+    while runtime.toolboxes().list().await.unwrap()[0].waiting < 2 {
+        tokio::task::yield_now().await;
+    }
+    for attempt in process.ask(2, Duration::from_secs(5)).await.unwrap() {
+        process.returns(&attempt, json!(1)).await;
+    }
+    assert_eq!(states(&settled(submitted).await), "a succeeded, b succeeded");
 }
 
 /// Nobody moves the clock: a request that went on waiting would never return.
