@@ -314,9 +314,9 @@ impl<'de> Visitor<'de> for CountedItems<'_> {
 fn requests(calls: Vec<CallBody>, limits: &Limits) -> Result<Vec<CallRequest>, Problem> {
     let unnamed = calls.iter().position(|call| call.tool.is_none() && call.grant.is_none());
     if let Some(place) = unnamed {
-        return Err(wrong(format!(
-            "calls[{place}]: missing field `tool`; name the tool, or give the grant that is for it"
-        )));
+        let told =
+            format!("calls[{place}]: missing field `tool`; name the tool, or give the grant that is for it");
+        return Err(Problem::new(ProblemCode::BadBody, told));
     }
     Ok(calls.into_iter().map(|call| request(call, limits)).collect())
 }

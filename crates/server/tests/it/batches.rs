@@ -214,7 +214,7 @@ async fn what_has_no_shape_is_refused_whole() {
         (json!({"calls": [call("a", "say")], "wat": 1}), 400, "bad_body"),
         (json!({"calls": [{"id": "a", "tool": "say", "granted": "g"}]}), 400, "bad_body"),
         (json!({"calls": [call("a", "say")], "wait": "forever"}), 400, "bad_body"),
-        (json!({"calls": [{"id": "a", "args": {}}]}), 400, "bad_batch"),
+        (json!({"calls": [{"id": "a", "args": {}}]}), 400, "bad_body"),
         (json!({"calls": {}}), 400, "bad_body"),
         (json!([]), 400, "bad_body"),
         (json!({}), 400, "bad_body"),
