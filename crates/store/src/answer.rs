@@ -3,6 +3,7 @@
 use crate::error::StoreError;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
@@ -14,7 +15,41 @@ pub struct Answer<T>(AnswerKind<T>);
 enum AnswerKind<T> {
     Ready(Option<Result<T, StoreError>>),
     Reply(oneshot::Receiver<Result<T, StoreError>>),
+    Led(LedReply<T>),
     Boxed(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
+}
+
+/// A writer whose callers may write in its place.
+pub(crate) trait Leadable: Send + Sync {
+    /// Writes what waits in the calling thread, or has the writer do it.
+    fn lead(&self);
+
+    /// Has the writer write what waits.
+    fn attend(&self);
+}
+
+/// The reply to a write that nobody has begun: whoever waits for it may write it.
+struct LedReply<T> {
+    reply: oneshot::Receiver<Result<T, StoreError>>,
+    /// `None` once somebody writes it.
+    writer: Option<Arc<dyn Leadable>>,
+}
+
+impl<T> LedReply<T> {
+    /// Writes it here, or has it written.
+    fn lead(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            writer.lead();
+        }
+    }
+}
+
+impl<T> Drop for LedReply<T> {
+    fn drop(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            writer.attend();
+        }
+    }
 }
 
 impl<T> Answer<T> {
@@ -28,16 +63,29 @@ impl<T> Answer<T> {
         Answer(AnswerKind::Reply(receiver))
     }
 
+    /// The reply to a write that its caller may write itself.
+    pub(crate) fn led(
+        reply: oneshot::Receiver<Result<T, StoreError>>,
+        writer: Arc<dyn Leadable>,
+    ) -> Answer<T> {
+        Answer(AnswerKind::Led(LedReply { reply, writer: Some(writer) }))
+    }
+
     /// The answer, if it is known by now.
-    pub fn known(self) -> Result<Result<T, StoreError>, Answer<T>> {
-        match self.0 {
-            AnswerKind::Ready(answer) => Ok(answer.unwrap_or(Err(StoreError::Closed))),
-            AnswerKind::Reply(mut receiver) => match receiver.try_recv() {
-                Ok(reply) => Ok(reply),
-                Err(TryRecvError::Empty) => Err(Answer::reply(receiver)),
-                Err(TryRecvError::Closed) => Ok(Err(StoreError::Closed)),
-            },
-            AnswerKind::Boxed(_) => Err(self),
+    pub fn known(mut self) -> Result<Result<T, StoreError>, Answer<T>> {
+        let receiver = match &mut self.0 {
+            AnswerKind::Ready(answer) => return Ok(answer.take().unwrap_or(Err(StoreError::Closed))),
+            AnswerKind::Reply(receiver) => receiver,
+            AnswerKind::Led(led) => {
+                led.lead();
+                &mut led.reply
+            }
+            AnswerKind::Boxed(_) => return Err(self),
+        };
+        match receiver.try_recv() {
+            Ok(reply) => Ok(reply),
+            Err(TryRecvError::Empty) => Err(self),
+            Err(TryRecvError::Closed) => Ok(Err(StoreError::Closed)),
         }
     }
 
@@ -53,10 +101,20 @@ impl<T: Unpin> Future for Answer<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             AnswerKind::Ready(answer) => Poll::Ready(answer.take().unwrap_or(Err(StoreError::Closed))),
-            AnswerKind::Reply(receiver) => {
-                Pin::new(receiver).poll(cx).map(|reply| reply.unwrap_or(Err(StoreError::Closed)))
+            AnswerKind::Reply(receiver) => received(receiver, cx),
+            AnswerKind::Led(led) => {
+                led.lead();
+                received(&mut led.reply, cx)
             }
             AnswerKind::Boxed(future) => future.as_mut().poll(cx),
         }
     }
+}
+
+/// A reply, if it has come.
+fn received<T>(
+    receiver: &mut oneshot::Receiver<Result<T, StoreError>>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<T, StoreError>> {
+    Pin::new(receiver).poll(cx).map(|reply| reply.unwrap_or(Err(StoreError::Closed)))
 }

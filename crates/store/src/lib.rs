@@ -63,6 +63,13 @@ pub trait Store: Send + Sync + 'static {
     /// affect its neighbours. Several commits may become durable together.
     fn commit(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>>;
 
+    /// Like [`commit`](Store::commit), for a caller that has nothing else to do until it is answered: a store whose writer is
+    /// idle may write in the thread that asks for the answer, for as long as a fast disk takes. What is sent to be answered
+    /// together with others is committed instead.
+    fn commit_here(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
+        self.commit(changes)
+    }
+
     /// Posts a message for the owner of a session. Unique by `(session, key)`: a repetition is
     /// [`Posted::Again`], another body under a used key is [`Posted::Differs`] and changes nothing. A message
     /// for a session that does not exist is [`Posted::NoSession`] and is not stored.

@@ -97,6 +97,9 @@ pub(crate) struct Gather {
     pub changes: usize,
     /// The maximum wait for them.
     pub patience: Duration,
+    /// Whether the last group was that of a single caller on a fast disk: the next one may write in the writer's place while the
+    /// writer sleeps, which saves two changes of threads.
+    pub lone: bool,
 }
 
 /// The queue of the writer.
@@ -113,6 +116,12 @@ struct QueueState {
     changes: usize,
     /// The writer sleeps until this many changes wait.
     sleeps_until: Option<usize>,
+    /// A caller may write in the sleeping writer's place.
+    lone: bool,
+    /// A caller writes in the sleeping writer's place.
+    led: bool,
+    /// The group of a caller that wrote has failed: the writer finds out what became of it.
+    failed: bool,
     /// The reason why the writer cannot write now.
     stalled: Option<Arc<str>>,
     ended: Option<QueueEnd>,
@@ -137,6 +146,53 @@ impl WriteQueue {
     /// future instead would let a later commit of the same session overtake. While the writer is stalled
     /// nobody is blocked, since that may last: requests that do not fit are refused.
     pub fn push(&self, request: WriteRequest) {
+        let mut state = self.append(request);
+        self.wake(&mut state);
+    }
+
+    /// Appends a request whose caller may write it itself: it calls [`lead`](WriteQueue::lead), or [`attend`](WriteQueue::attend)
+    /// if it does not wait for the answer.
+    pub fn push_to_lead(&self, request: WriteRequest) {
+        let mut state = self.append(request);
+        if !state.lone {
+            self.wake(&mut state);
+        }
+    }
+
+    /// Wakes the writer if it sleeps and something waits for it.
+    pub fn attend(&self) {
+        self.wake(&mut self.lock());
+    }
+
+    /// The group that the caller writes in the sleeping writer's place, if it may; otherwise the writer is woken. Whoever gets a
+    /// group calls [`led`](WriteQueue::led).
+    pub fn lead(&self, changes_max: usize) -> Option<Vec<WriteRequest>> {
+        let mut state = self.lock();
+        let may = state.lone && !state.led && state.sleeps_until.is_some() && state.ended.is_none();
+        if !may || state.requests.is_empty() {
+            self.wake(&mut state);
+            return None;
+        }
+        state.led = true;
+        Some(self.drain(state, changes_max))
+    }
+
+    /// The caller has written its group; `lone`: so may the next one. The writer goes on if more has come.
+    pub fn led(&self, lone: bool) {
+        let mut state = self.lock();
+        state.led = false;
+        state.lone = lone && state.requests.is_empty();
+        self.wake(&mut state);
+    }
+
+    /// The caller could not write its group, and leaves it to the writer.
+    pub fn led_in_vain(&self) {
+        let mut state = self.lock();
+        (state.led, state.lone, state.failed) = (false, false, true);
+        self.wake(&mut state);
+    }
+
+    fn append(&self, request: WriteRequest) -> MutexGuard<'_, QueueState> {
         let mut state = self.lock();
         let is_full = |state: &QueueState| state.changes >= self.changes_max;
         while is_full(&state) && state.ended.is_none() && state.stalled.is_none() {
@@ -150,24 +206,59 @@ impl WriteQueue {
             (None, _) => {
                 state.changes += request.changes();
                 state.requests.push_back(request);
-                if state.sleeps_until.is_some_and(|wanted| state.changes >= wanted) {
-                    state.sleeps_until = None;
-                    self.filled.notify_one();
-                }
             }
+        }
+        state
+    }
+
+    /// Wakes the writer if it sleeps, nobody writes in its place, and there is something to do.
+    fn wake(&self, state: &mut QueueState) {
+        let due = state.sleeps_until.is_some_and(|wanted| state.changes >= wanted);
+        if !state.led && (due || state.failed || state.ended.is_some()) {
+            state.sleeps_until = None;
+            self.filled.notify_one();
         }
     }
 
-    /// Takes all pending requests, up to about `changes_max` changes; `None` when the queue is closed and empty.
+    /// Takes all pending requests, up to about `changes_max` changes; `None` when the queue is closed and empty. Empty if
+    /// [a caller's group has failed](WriteQueue::led_in_vain).
     pub fn take(&self, changes_max: usize, gather: Gather) -> Option<Vec<WriteRequest>> {
         let mut state = self.lock();
-        while state.requests.is_empty() {
-            if state.ended.is_some() {
+        state.lone = gather.lone && state.requests.is_empty();
+        while state.led || state.requests.is_empty() {
+            if !state.led && std::mem::take(&mut state.failed) {
+                return Some(Vec::new());
+            }
+            if !state.led && state.ended.is_some() {
                 return None;
             }
             state.sleeps_until = Some(1);
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        (state.sleeps_until, state.lone) = (None, false);
+        Some(self.gathered(state, changes_max, gather))
+    }
+
+    /// Takes what comes within the patience for a crowd; `None` if nothing does.
+    pub fn take_soon(&self, changes_max: usize, gather: Gather) -> Option<Vec<WriteRequest>> {
+        let mut state = self.lock();
+        if state.requests.is_empty() && gather.changes > 0 {
+            state.sleeps_until = Some(1);
+            let none = |state: &mut QueueState| state.requests.is_empty() && state.ended.is_none();
+            let woken = self.filled.wait_timeout_while(state, gather.patience, none);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state.sleeps_until = None;
+        }
+        (!state.requests.is_empty()).then(|| self.gathered(state, changes_max, gather))
+    }
+
+    /// Waits for the rest of a crowd, and takes what has come.
+    fn gathered(
+        &self,
+        mut state: MutexGuard<'_, QueueState>,
+        changes_max: usize,
+        gather: Gather,
+    ) -> Vec<WriteRequest> {
         let expected = gather.changes.min(changes_max);
         if state.changes < expected {
             state.sleeps_until = Some(expected);
@@ -176,6 +267,11 @@ impl WriteQueue {
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.sleeps_until = None;
         }
+        self.drain(state, changes_max)
+    }
+
+    /// Takes pending requests, up to about `changes_max` changes.
+    fn drain(&self, mut state: MutexGuard<'_, QueueState>, changes_max: usize) -> Vec<WriteRequest> {
         let was_full = state.changes >= self.changes_max;
         let mut taken = Vec::with_capacity(state.requests.len().min(changes_max));
         let mut changes = 0;
@@ -192,7 +288,7 @@ impl WriteQueue {
         if was_full {
             self.emptied.notify_all();
         }
-        Some(taken)
+        taken
     }
 
     /// Sets the reason why the writer cannot write; `None`: it can again.

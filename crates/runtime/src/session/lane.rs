@@ -79,7 +79,21 @@ impl Lane {
     }
 
     /// Sends a change. Its place in the order is fixed when this returns; it is durable when the answer is.
-    pub(crate) fn send(&self, guards: Vec<Guard>, mut rows: Vec<Row>) -> Commit<'_> {
+    pub(crate) fn send(&self, guards: Vec<Guard>, rows: Vec<Row>) -> Commit<'_> {
+        self.send_by(guards, rows, |store, change| store.commit(vec![change.into()]))
+    }
+
+    /// Sends a change whose sender has nothing else to do until it is durable, and may write it itself.
+    pub(crate) fn send_here(&self, rows: Vec<Row>) -> Commit<'_> {
+        self.send_by(Vec::new(), rows, |store, change| store.commit_here(vec![change.into()]))
+    }
+
+    fn send_by(
+        &self,
+        guards: Vec<Guard>,
+        mut rows: Vec<Row>,
+        commit: impl FnOnce(&dyn Store, SessionChange) -> Answer<Receipts>,
+    ) -> Commit<'_> {
         let is_told =
             self.outbox.is_needed() && self.outbox.add(self.store.secret(), self.session, &mut rows);
         let mut state = self.state.lock();
@@ -99,7 +113,7 @@ impl Lane {
         let written = self.feed.is_followed().then(|| EntryRows::of(&rows));
         let change = SessionChange { session: self.session, hold, guards, rows };
         // Sent under the lock: otherwise two senders could pass each other on the way to the store.
-        let answer = self.store.commit(vec![change.into()]);
+        let answer = commit(&*self.store, change);
         drop(state);
         if is_told {
             // Not before: the courier looks once, behind everything that was sent until then.

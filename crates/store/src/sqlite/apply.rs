@@ -26,7 +26,7 @@ use windlass_core::ids::{BatchNo, BlobNo, EntryNo, Fence, SessionNo};
 /// How many sessions' rows are cached between groups; above this all are dropped and read again.
 const SEATS_MAX: usize = 16_384;
 
-/// The writer's connection and its cached sessions.
+/// The writer's connection and its cached sessions, for as long as one thread writes.
 pub(super) struct Applier<'c> {
     pub(super) conn: &'c Connection,
     pub(super) sql: Statements<'c>,
@@ -45,6 +45,30 @@ pub(super) struct Applier<'c> {
     reservations: Arc<Reservations>,
     /// The numbers that the current transaction reserves.
     reserving: Option<RemovedNumbers>,
+}
+
+/// The caches of an applier between two groups, while no thread writes.
+pub(super) struct AppliedCache {
+    pub lookups: Indexer,
+    secret: Secret,
+    reservations: Arc<Reservations>,
+    seats: HashMap<SessionNo, AppliedSession>,
+    data_version: Option<i64>,
+    generation: Option<u64>,
+}
+
+impl AppliedCache {
+    /// Empty caches, but for the look-ups.
+    pub fn new(lookups: Indexer, secret: Secret, reservations: Arc<Reservations>) -> AppliedCache {
+        let seats = HashMap::new();
+        AppliedCache { lookups, secret, reservations, seats, data_version: None, generation: None }
+    }
+
+    /// Forgets what another connection had read: only the look-ups outlive it.
+    pub fn reconnect(&mut self) {
+        self.seats.clear();
+        (self.data_version, self.generation) = (None, None);
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -80,32 +104,28 @@ impl From<Error> for ApplyFault {
 }
 
 impl<'c> Applier<'c> {
-    /// Continues with this connection, on which all statements are prepared, and with the cached look-ups.
-    pub fn new(
-        conn: &'c Connection,
-        sql: Statements<'c>,
-        lookups: Indexer,
-        secret: Secret,
-        reservations: Arc<Reservations>,
-    ) -> Applier<'c> {
+    /// Continues on this connection with what the last applier cached.
+    pub fn new(conn: &'c Connection, cache: AppliedCache) -> Applier<'c> {
+        let AppliedCache { lookups, secret, reservations, seats, data_version, generation } = cache;
         Applier {
             conn,
-            sql,
+            sql: Statements::new(conn),
             lookups,
             secret,
-            seats: HashMap::new(),
+            seats,
             changed: Vec::new(),
             took: Duration::ZERO,
-            data_version: None,
-            generation: None,
+            data_version,
+            generation,
             reservations,
             reserving: None,
         }
     }
 
-    /// Releases the connection; the cached look-ups outlive it.
-    pub fn into_indexer(self) -> Indexer {
-        self.lookups
+    /// Releases the connection. After a failure the caches are those of another connection: see [`AppliedCache::reconnect`].
+    pub fn into_cache(self) -> AppliedCache {
+        let Applier { lookups, secret, reservations, seats, data_version, generation, .. } = self;
+        AppliedCache { lookups, secret, reservations, seats, data_version, generation }
     }
 
     /// Begins a group.

@@ -43,29 +43,39 @@ struct LogExtent {
     home: u64,
 }
 
+/// The log after a commit.
+pub(super) struct LogAfterCommit {
+    /// Its length, if known.
+    pub frames: Option<u64>,
+    /// It is too long: the writer waits for a checkpoint.
+    pub is_full: bool,
+}
+
 impl Checkpoints {
-    /// The writer's side, after each commit: requests a checkpoint when there is enough log, and waits for one when the
-    /// log is too long, so that it stays bounded. Returns the number of frames in the log, if known.
-    pub fn after_commit(&self, conn: &Connection, wal_bytes_max: u64) -> Option<u64> {
+    /// The writer's side, after each commit: requests a checkpoint when there is enough log.
+    pub fn after_commit(&self, conn: &Connection, wal_bytes_max: u64) -> LogAfterCommit {
         let log = match checkpoint(conn, MEASURE) {
             Ok(log) => log,
             Err(error) => {
                 tracing::warn!(%error, "the length of the write-ahead log is unknown");
-                return None;
+                return LogAfterCommit { frames: None, is_full: false };
             }
         };
         let ahead = (log.pages - log.home.min(log.pages)) * PAGE_BYTES;
-        let full = log.pages * PAGE_BYTES >= wal_bytes_max && ahead > 0;
-        let wanted = full || ahead >= STEP_BYTES.min(wal_bytes_max);
+        let is_full = log.pages * PAGE_BYTES >= wal_bytes_max && ahead > 0;
+        let wanted = is_full || ahead >= STEP_BYTES.min(wal_bytes_max);
         let mut state = self.lock();
         if !state.dirty || (wanted && !state.wanted) {
             state.dirty = true;
             state.wanted |= wanted;
             self.changed.notify_all();
         }
-        if !full {
-            return Some(log.pages);
-        }
+        LogAfterCommit { frames: Some(log.pages), is_full }
+    }
+
+    /// Waits until all of the log is checkpointed, so that it stays bounded.
+    pub fn wait_for_room(&self) {
+        let mut state = self.lock();
         // A running checkpoint may have begun before the last commit; the one after it covers everything.
         let after = state.finished + 2;
         while state.finished < after && !state.stopped {
@@ -73,7 +83,6 @@ impl Checkpoints {
             self.changed.notify_all();
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        Some(log.pages)
     }
 
     /// Ends the checkpointer after one last checkpoint.

@@ -84,7 +84,7 @@ impl Applier<'_> {
             };
             Ok((gap, before))
         };
-        let rows: Vec<_> = self.sql.batch_rows.query_map(range, read)?.collect::<Result<_, _>>()?;
+        let rows = self.sql.batch_rows.rows(range, read)?;
         for (gap, before) in rows {
             self.add_gap(session, gap, before)?;
         }

@@ -18,7 +18,7 @@ const SQLITE_NEEDED: (i32, &str) = (3_051_003, "3.51.3");
 /// How long a connection waits for a lock of an outside process (a backup tool, a shell).
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 /// More statements than any connection uses.
-const STATEMENTS_MAX: usize = 64;
+const STATEMENTS_MAX: usize = 128;
 
 /// SQLite's page size; every file of ours has it.
 pub(super) const PAGE_BYTES: u64 = 4_096;

@@ -8,7 +8,7 @@
 
 use super::identity::{FileGone, LogEnd};
 use super::lookups::Indexer;
-use super::writer::{Thread, connect};
+use super::writer::{GroupWriter, connect};
 use super::{checkpoint, log};
 use crate::health::Health;
 use crate::queue::{self, WriteOutcome, WriteRequest};
@@ -64,12 +64,12 @@ impl WriteError {
 /// How the writer continues: on this connection, with a group that is still to be written.
 pub(super) type Healed = (Connection, Option<Vec<WriteRequest>>);
 
-impl Thread {
+impl GroupWriter {
     /// Reopens the file until that succeeds, and decides about the group. `None`: the store was closed
     /// meanwhile, or the error is not the disk's; all callers were answered.
     pub(super) fn heal(
         &mut self,
-        old: Connection,
+        old: &Connection,
         indexer: &mut Indexer,
         failed: FailedGroup,
     ) -> Option<Healed> {
@@ -97,8 +97,6 @@ impl Thread {
             self.tries += 1;
             match self.reopen() {
                 Ok((conn, end)) => {
-                    // The old one is dropped last: while it is open the log's index lives, which does not show the part that was cut off.
-                    drop(old);
                     let landed = committed || self.has_landed(end);
                     self.log_end = end;
                     return Some((conn, self.decide(indexer, requests, told, landed)));

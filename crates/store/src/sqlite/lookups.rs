@@ -393,7 +393,7 @@ mod tests {
         /// The writer of a process that opens the file now.
         fn opened(&self) -> (Indexer, Statements<'_>) {
             let shared = Arc::new(Lookups::load(&self.conn).unwrap().unwrap());
-            (Indexer { run_min: 8, ..Indexer::new(shared) }, Statements::new(&self.conn).unwrap())
+            (Indexer { run_min: 8, ..Indexer::new(shared) }, Statements::new(&self.conn))
         }
 
         fn check(&self, indexer: &Indexer, sql: &mut Statements<'_>, all: &[u64]) {

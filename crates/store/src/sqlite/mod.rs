@@ -254,6 +254,13 @@ impl Store for SqliteStore {
         self.send(|reply| WriteRequest::Commit { changes, reply })
     }
 
+    fn commit_here(&self, changes: Vec<Change>) -> Answer<Vec<Result<Receipt, Refused>>> {
+        let Access::Owner(owner) = &self.access else { return self.commit(changes) };
+        let (reply, answer) = oneshot::channel();
+        owner.writer.queue.push_to_lead(WriteRequest::Commit { changes, reply });
+        Answer::led(answer, owner.writer.leader())
+    }
+
     fn post(&self, message: Inbound) -> Answer<Posted> {
         self.send(|reply| WriteRequest::Post { message, reply })
     }

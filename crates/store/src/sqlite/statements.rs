@@ -1,21 +1,68 @@
-//! Every statement of the writer, prepared once.
+//! Every statement of the writer, compiled when it is first used and then kept by the connection.
 
-use rusqlite::{Connection, Error, PrepFlags, Statement};
+use rusqlite::{CachedStatement, Connection, Error, Params, Row};
+
+/// A statement of the writer. It is borrowed from the connection at its first use, and returned with the last group: whichever
+/// thread writes next finds it compiled.
+pub(super) struct WriterStatement<'c> {
+    conn: &'c Connection,
+    sql: &'static str,
+    borrowed: Option<CachedStatement<'c>>,
+}
+
+impl<'c> WriterStatement<'c> {
+    fn new(conn: &'c Connection, sql: &'static str) -> WriterStatement<'c> {
+        WriterStatement { conn, sql, borrowed: None }
+    }
+
+    fn borrowed(&mut self) -> Result<&mut CachedStatement<'c>, Error> {
+        match &mut self.borrowed {
+            Some(statement) => Ok(statement),
+            none => Ok(none.insert(self.conn.prepare_cached(self.sql)?)),
+        }
+    }
+
+    /// Executes it; returns the number of changed rows.
+    pub fn execute(&mut self, params: impl Params) -> Result<usize, Error> {
+        self.borrowed()?.execute(params)
+    }
+
+    /// Reads its first row.
+    pub fn query_row<T>(
+        &mut self,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.borrowed()?.query_row(params, read)
+    }
+
+    /// Reads all of its rows.
+    pub fn rows<T>(
+        &mut self,
+        params: impl Params,
+        read: impl FnMut(&Row<'_>) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        self.borrowed()?.query_map(params, read)?.collect()
+    }
+
+    /// Whether it has a row.
+    pub fn exists(&mut self, params: impl Params) -> Result<bool, Error> {
+        self.borrowed()?.exists(params)
+    }
+}
 
 /// Declares each statement once: its field and its SQL.
 macro_rules! statements {
     ($($name:ident = $sql:literal;)+) => {
         /// The writer's statements.
         pub(super) struct Statements<'c> {
-            $(pub $name: Statement<'c>,)+
+            $(pub $name: WriterStatement<'c>,)+
         }
 
         impl<'c> Statements<'c> {
-            /// Prepares them all, outside the small buffer that a connection has for temporary allocations:
-            /// so many would use all of it, and every step would allocate from the system.
-            pub fn new(conn: &'c Connection) -> Result<Statements<'c>, Error> {
-                let kept = PrepFlags::SQLITE_PREPARE_PERSISTENT;
-                Ok(Statements { $($name: conn.prepare_with_flags($sql, kept)?,)+ })
+            /// The statements on this connection.
+            pub fn new(conn: &'c Connection) -> Statements<'c> {
+                Statements { $($name: WriterStatement::new(conn, $sql),)+ }
             }
         }
     };

@@ -1,15 +1,18 @@
-//! The one writing thread. It commits all pending requests in one transaction, so that throughput is bounded
-//! by rows and not by syncs.
+//! The one writer. It commits all pending requests in one transaction, so that throughput is bounded by rows and
+//! not by syncs.
+//!
+//! It has a thread. A single caller on a fast disk would spend more time on waking that thread, and on being woken by it, than on
+//! the write: while the thread sleeps such a caller writes [in its place](WriterSeat), in its own thread.
 
-use super::apply::{Applier, ApplyFault};
+use super::apply::{AppliedCache, Applier, ApplyFault};
 use super::ballast::{Ballast, is_full};
 use super::checkpoint::{Checkpointer, Checkpoints};
 use super::heal::{FailedGroup, WriteError};
 use super::identity::{FileIdentity, LogEnd, OpenFile, OpenLog};
 use super::lookups::{Indexer, Lookups};
 use super::numbers::Reservations;
-use super::statements::Statements;
 use super::{checkpoint, file};
+use crate::answer::Leadable;
 use crate::change::Refused;
 use crate::health::HealthMonitor;
 use crate::limits::StoreLimits;
@@ -18,8 +21,8 @@ use crate::{Durability, StoreError};
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use windlass_core::handle::Secret;
@@ -39,6 +42,9 @@ const CROWD: usize = 3;
 /// A commit costs the processor about as much as this many changes, so there is little to gain by waiting for more.
 const CROWD_CHANGES: usize = 16;
 
+/// A disk that takes longer for a commit is waited for by the writer's thread only: a caller's thread has other tasks.
+const LED_MAX: Duration = Duration::from_millis(1);
+
 /// The maximum wait for a crowd on a fast disk: a fraction of what its calls take anyway.
 const CROWD_GATHER: Duration = Duration::from_micros(600);
 
@@ -46,6 +52,7 @@ const CROWD_GATHER: Duration = Duration::from_micros(600);
 /// both threads.
 pub(super) struct SqliteWriter {
     pub queue: Arc<WriteQueue>,
+    seat: Arc<WriterSeat>,
     commits: Arc<AtomicU64>,
     checkpoints: Arc<Checkpoints>,
     threads: Option<(JoinHandle<()>, JoinHandle<()>)>,
@@ -80,7 +87,7 @@ impl SqliteWriter {
         let commits = Arc::new(AtomicU64::new(0));
         let checkpoints = Arc::new(Checkpoints::default());
         let ballast = work.ballast;
-        let thread = Thread {
+        let group = GroupWriter {
             ballast: Arc::clone(&ballast),
             queue: Arc::clone(&queue),
             commits: Arc::clone(&commits),
@@ -90,15 +97,16 @@ impl SqliteWriter {
             path: work.path,
             file: work.file,
             identity: work.identity,
-            secret: work.secret,
             durability: work.durability,
-            reservations: work.reservations,
             health: work.health,
             log_end: log.end(frames),
             log,
             tries: 0,
         };
-        let indexer = Indexer::new(work.lookups);
+        let cache = AppliedCache::new(Indexer::new(work.lookups), work.secret, work.reservations);
+        let state = WriterState { group, conn, cache: Some(cache), failed: None };
+        let seat =
+            Arc::new(WriterSeat { queue: Arc::clone(&queue), group_max, state: Mutex::new(Some(state)) });
         let spawn_failed = |error| StoreError::Open {
             path: path.clone(),
             help: "no thread could be started".to_owned(),
@@ -109,14 +117,19 @@ impl SqliteWriter {
             .name("windlass-checkpoint".to_owned())
             .spawn(move || checkpoint::run(checkpointer, &shared, &ballast))
             .map_err(spawn_failed)?;
-        let first = std::thread::Builder::new()
-            .name("windlass-writer".to_owned())
-            .spawn(move || thread.run(conn, indexer));
+        let sat = Arc::clone(&seat);
+        let first =
+            std::thread::Builder::new().name("windlass-writer".to_owned()).spawn(move || sat.write_all());
         let first = first.map_err(|error| {
             checkpoints.stop();
             spawn_failed(error)
         })?;
-        Ok(SqliteWriter { queue, commits, checkpoints, threads: Some((first, second)) })
+        Ok(SqliteWriter { queue, seat, commits, checkpoints, threads: Some((first, second)) })
+    }
+
+    /// The writer, for a caller that may write in its place.
+    pub fn leader(&self) -> Arc<dyn Leadable> {
+        Arc::clone(&self.seat) as Arc<dyn Leadable>
     }
 
     /// The number of group commits so far.
@@ -131,6 +144,8 @@ impl Drop for SqliteWriter {
         let Some((writer, checkpointer)) = self.threads.take() else { return };
         // A panicked thread has nothing left to write; the file is as its last commit left it.
         let _ended = writer.join();
+        // Answers that nobody asked for may outlive the store; its connection must not.
+        drop(self.seat.lock().take());
         self.checkpoints.stop();
         let _ended = checkpointer.join();
     }
@@ -152,7 +167,141 @@ pub(super) fn connect(path: &Path, durability: Durability) -> Result<Connection,
     Ok(conn)
 }
 
-pub(super) struct Thread {
+/// The place of the writer: its state belongs to whoever writes. The queue decides who that is.
+struct WriterSeat {
+    queue: Arc<WriteQueue>,
+    group_max: usize,
+    /// `None` once the store is closed.
+    state: Mutex<Option<WriterState>>,
+}
+
+impl WriterSeat {
+    /// The writer's thread, until the queue is closed or a write fails for good.
+    fn write_all(&self) {
+        let _told = EndOnDrop(&self.queue);
+        let mut gather = Gather::default();
+        while let Some(group) = self.queue.take(self.group_max, gather) {
+            let mut state = self.lock();
+            let Some(writer) = state.as_mut() else { return };
+            match writer.write_on(group) {
+                Some(next) => gather = next,
+                None => return drop(state.take()),
+            }
+        }
+        if let Some(mut writer) = self.lock().take() {
+            writer.complete_index();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<WriterState>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Leadable for WriterSeat {
+    fn lead(&self) {
+        let Some(group) = self.queue.lead(self.group_max) else { return };
+        let mut leading = Leading { queue: &self.queue, ended: false };
+        let mut state = self.lock();
+        let written = match state.as_mut() {
+            Some(writer) => {
+                writer.serve(group, WrittenBy::Caller).map_err(|failed| writer.failed = Some(failed))
+            }
+            None => Ok(Gather::default()),
+        };
+        drop(state);
+        leading.ended = true;
+        match written {
+            Ok(gather) => self.queue.led(gather.lone),
+            Err(()) => self.queue.led_in_vain(),
+        }
+    }
+
+    fn attend(&self) {
+        self.queue.attend();
+    }
+}
+
+/// A caller writes: should it panic, nobody may wait for it.
+struct Leading<'a> {
+    queue: &'a WriteQueue,
+    ended: bool,
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.queue.end();
+            self.queue.led(false);
+        }
+    }
+}
+
+/// The thread that writes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WrittenBy {
+    /// The writer's own.
+    Writer,
+    /// That of a caller, which has other tasks: it writes one group and waits for nothing else.
+    Caller,
+}
+
+/// The state of the writer between two groups.
+struct WriterState {
+    group: GroupWriter,
+    conn: Connection,
+    /// Taken while a group is applied.
+    cache: Option<AppliedCache>,
+    /// A group that a caller could not write.
+    failed: Option<FailedGroup>,
+}
+
+impl WriterState {
+    /// Writes groups, this one first, for as long as others come soon. Returns whom to wait for next; `None` if a write fails
+    /// for good.
+    fn write_on(&mut self, group: Vec<WriteRequest>) -> Option<Gather> {
+        let (mut failed, mut group) = (self.failed.take(), group);
+        loop {
+            if let Some(failed) = failed.take() {
+                let cache = self.cache.as_mut()?;
+                let (conn, unwritten) = self.group.heal(&self.conn, &mut cache.lookups, failed)?;
+                // The old one is dropped now: until then the log's index lives, which does not show the part that was cut off.
+                self.conn = conn;
+                let mut first = unwritten.unwrap_or_default();
+                first.append(&mut group);
+                group = first;
+            }
+            match self.serve(std::mem::take(&mut group), WrittenBy::Writer) {
+                Ok(gather) => return Some(gather),
+                Err(again) => failed = Some(again),
+            }
+        }
+    }
+
+    /// Writes groups on the connection until none comes soon, or a write fails.
+    fn serve(&mut self, group: Vec<WriteRequest>, by: WrittenBy) -> Result<Gather, FailedGroup> {
+        let Some(cache) = self.cache.take() else { return Ok(Gather::default()) };
+        let mut applier = Applier::new(&self.conn, cache);
+        let ended = self.group.write_groups(&mut applier, group, by);
+        let mut cache = applier.into_cache();
+        if ended.is_err() {
+            cache.reconnect();
+        }
+        self.cache = Some(cache);
+        ended
+    }
+
+    /// Writes the rest of the index; without it the next owner reads missing look-ups from the batches themselves.
+    fn complete_index(&mut self) {
+        let Some(cache) = self.cache.take() else { return };
+        if let Err(error) = Applier::new(&self.conn, cache).finish() {
+            tracing::warn!(%error, "the index of the look-ups could not be completed");
+        }
+    }
+}
+
+/// Writes one group after the other, and keeps what must be known of the last one.
+pub(super) struct GroupWriter {
     ballast: Arc<Ballast>,
     pub(super) queue: Arc<WriteQueue>,
     commits: Arc<AtomicU64>,
@@ -162,9 +311,7 @@ pub(super) struct Thread {
     pub(super) path: PathBuf,
     pub(super) file: OpenFile,
     identity: FileIdentity,
-    secret: Secret,
     pub(super) durability: Durability,
-    reservations: Arc<Reservations>,
     pub(super) health: HealthMonitor,
     pub(super) log: OpenLog,
     /// The end of the log after the last written group.
@@ -173,74 +320,60 @@ pub(super) struct Thread {
     pub(super) tries: u32,
 }
 
-impl Thread {
-    fn run(mut self, mut conn: Connection, mut indexer: Indexer) {
-        let queue = Arc::clone(&self.queue);
-        let _told = EndOnDrop(&queue);
-        let mut unwritten = None;
-        loop {
-            let (kept, ended) = self.serve(&conn, indexer, unwritten.take());
-            indexer = kept;
-            let Err(failed) = ended else { return };
-            match self.heal(conn, &mut indexer, failed) {
-                Some(healed) => (conn, unwritten) = healed,
-                None => return,
-            }
-        }
-    }
-
-    /// Writes groups on one connection, until the queue is closed or a write fails.
-    fn serve(
-        &mut self,
-        conn: &Connection,
-        indexer: Indexer,
-        unwritten: Option<Vec<WriteRequest>>,
-    ) -> (Indexer, Result<(), FailedGroup>) {
-        let sql = match Statements::new(conn) {
-            Ok(sql) => sql,
-            Err(error) => {
-                let requests = unwritten.unwrap_or_default();
-                return (indexer, Err(FailedGroup { requests, told: None, error: error.into() }));
-            }
-        };
-        let mut applier =
-            Applier::new(conn, sql, indexer, self.secret.clone(), Arc::clone(&self.reservations));
-        let ended = self.write_all(&mut applier, conn, unwritten);
-        (applier.into_indexer(), ended)
-    }
-
-    fn write_all(
+impl GroupWriter {
+    fn write_groups(
         &mut self,
         applier: &mut Applier<'_>,
-        conn: &Connection,
-        mut unwritten: Option<Vec<WriteRequest>>,
-    ) -> Result<(), FailedGroup> {
+        mut requests: Vec<WriteRequest>,
+        by: WrittenBy,
+    ) -> Result<Gather, FailedGroup> {
         let mut gather = Gather::default();
-        while let Some(requests) = unwritten.take().or_else(|| self.queue.take(self.group_max, gather)) {
-            let mut told = None;
-            let mut written = self.write(applier, &requests, &mut told);
-            if matches!(&written, Err(WriteError::Sql(error)) if is_full(error)) && self.ballast.release() {
-                tracing::warn!("the disk is full; the ballast is released so that running work can end");
-                told = None;
-                written = match applier.recover() {
-                    Ok(()) => self.write(applier, &requests, &mut told),
-                    Err(error) => Err(error.into()),
-                };
+        loop {
+            if !requests.is_empty() {
+                gather = self.write_group(applier, requests, by)?;
             }
-            if let Err(error) = written {
-                return Err(FailedGroup { requests, told, error });
+            match by {
+                WrittenBy::Caller => return Ok(gather),
+                WrittenBy::Writer => match self.queue.take_soon(self.group_max, gather) {
+                    Some(more) => requests = more,
+                    None => return Ok(gather),
+                },
             }
-            self.commits.fetch_add(1, Ordering::Relaxed);
-            gather = for_whom(&requests, applier.took());
-            self.answer(requests, told.unwrap_or_default());
-            let frames = self.checkpoints.after_commit(conn, self.wal_bytes_max);
-            self.log_end = frames.and_then(|frames| self.log.end(frames));
         }
-        // The next owner reads look-ups missing in the index from the batches themselves.
-        if let Err(error) = applier.finish() {
-            tracing::warn!(%error, "the index of the look-ups could not be completed");
+    }
+
+    /// Writes a group and answers it. Returns whom to wait for next.
+    fn write_group(
+        &mut self,
+        applier: &mut Applier<'_>,
+        requests: Vec<WriteRequest>,
+        by: WrittenBy,
+    ) -> Result<Gather, FailedGroup> {
+        let mut told = None;
+        let mut written = self.write(applier, &requests, &mut told);
+        if matches!(&written, Err(WriteError::Sql(error)) if is_full(error)) && self.ballast.release() {
+            tracing::warn!("the disk is full; the ballast is released so that running work can end");
+            told = None;
+            written = match applier.recover() {
+                Ok(()) => self.write(applier, &requests, &mut told),
+                Err(error) => Err(error.into()),
+            };
         }
-        Ok(())
+        if let Err(error) = written {
+            return Err(FailedGroup { requests, told, error });
+        }
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        let mut gather = for_whom(&requests, applier.took());
+        self.answer(requests, told.unwrap_or_default());
+        let log = self.checkpoints.after_commit(applier.conn, self.wal_bytes_max);
+        self.log_end = log.frames.and_then(|frames| self.log.end(frames));
+        match by {
+            WrittenBy::Writer if log.is_full => self.checkpoints.wait_for_room(),
+            // The writer does, after the next group.
+            WrittenBy::Caller if log.is_full => gather.lone = false,
+            WrittenBy::Writer | WrittenBy::Caller => {}
+        }
+        Ok(gather)
     }
 
     /// Applies a group in one transaction; again without a change that turned out to be impossible half-way.
@@ -277,11 +410,11 @@ impl Thread {
 fn for_whom(group: &[WriteRequest], took: Duration) -> Gather {
     let changes = group.iter().map(WriteRequest::changes).sum();
     if took >= SLOW_DISK {
-        Gather { changes, patience: (took / 4).min(GATHER_MAX) }
+        Gather { changes, patience: (took / 4).min(GATHER_MAX), lone: false }
     } else if group.len() >= CROWD {
-        Gather { changes: changes.min(CROWD_CHANGES), patience: CROWD_GATHER }
+        Gather { changes: changes.min(CROWD_CHANGES), patience: CROWD_GATHER, lone: false }
     } else {
-        Gather::default()
+        Gather { lone: group.len() == 1 && took < LED_MAX, ..Gather::default() }
     }
 }
 

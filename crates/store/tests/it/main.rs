@@ -5,6 +5,7 @@ mod backup;
 mod damage;
 mod expiry;
 mod folder;
+mod led;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod sqlite;

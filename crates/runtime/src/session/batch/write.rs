@@ -80,7 +80,11 @@ impl OpenBatch {
         });
         rows.push(self.journal(&mut state, packer));
         rows.extend(self.close_row(&mut state));
-        let commit = lane.send(Vec::new(), rows);
+        // The calls of a larger batch are driven one after the other: their intents are written together.
+        let commit = match state.slots.len() {
+            1 => lane.send_here(rows),
+            _ => lane.send(Vec::new(), rows),
+        };
         if !later.is_empty() {
             drop(lane.send(Vec::new(), vec![self.journal(&mut state, later)]));
         }
