@@ -10,8 +10,14 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A checkpoint runs after this many bytes of log.
+/// A checkpoint runs after this many bytes of log, and a log of this length is begun anew.
 const STEP_BYTES: u64 = 8 << 20;
+/// A log is begun anew once no more than this is to be checkpointed: the writer waits meanwhile.
+const REST_PAGES: u64 = 512;
+/// How often the rest of a log is tried to be made that small, beside a writer that adds to it.
+const REST_ROUNDS: u32 = 4;
+/// Beginning the log anew waits this long for a writer to end its transaction, and for readers of older pages.
+const ANEW_WAIT: Duration = Duration::from_millis(20);
 /// And this long after a write, if there is less.
 const IDLE: Duration = Duration::from_secs(1);
 /// The last checkpoint waits this long for readers: longer than a query takes, but not for a backup, which holds its
@@ -43,6 +49,13 @@ struct LogExtent {
     home: u64,
 }
 
+impl LogExtent {
+    /// The pages that are still to be checkpointed.
+    fn rest(&self) -> u64 {
+        self.pages.saturating_sub(self.home)
+    }
+}
+
 /// The log after a commit.
 pub(super) struct LogAfterCommit {
     /// Its length, if known.
@@ -61,7 +74,7 @@ impl Checkpoints {
                 return LogAfterCommit { frames: None, is_full: false };
             }
         };
-        let ahead = (log.pages - log.home.min(log.pages)) * PAGE_BYTES;
+        let ahead = log.rest() * PAGE_BYTES;
         let is_full = log.pages * PAGE_BYTES >= wal_bytes_max && ahead > 0;
         let wanted = is_full || ahead >= STEP_BYTES.min(wal_bytes_max);
         let mut state = self.lock();
@@ -163,7 +176,28 @@ impl Checkpointer {
             tracing::warn!("the disk is full; the ballast is released");
             brought = checkpoint(&self.conn, BRING_HOME);
         }
-        self.note(brought)
+        let log = self.note(brought)?;
+        if log.pages * PAGE_BYTES >= STEP_BYTES { self.begin_anew(log) } else { Ok(()) }
+    }
+
+    /// Has the writer begin the log anew at its start. Left to itself a log beside a busy writer grows, since there is always a rest
+    /// that is not checkpointed; and where a file grows each sync allocates blocks, which takes about as long as the sync itself.
+    fn begin_anew(&mut self, mut log: LogExtent) -> Result<(), WriteError> {
+        for _ in 0..REST_ROUNDS {
+            if log.rest() <= REST_PAGES {
+                break;
+            }
+            let brought = checkpoint(&self.conn, BRING_HOME);
+            log = self.note(brought)?;
+        }
+        // Somebody reads older pages, or the writer is faster than the checkpoints.
+        if log.rest() > REST_PAGES {
+            return Ok(());
+        }
+        self.conn.busy_timeout(ANEW_WAIT)?;
+        let brought = checkpoint(&self.conn, BRING_ALL_HOME);
+        self.conn.busy_timeout(BUSY)?;
+        self.note(brought).map(drop)
     }
 
     fn empty(&mut self) -> Result<(), WriteError> {
@@ -171,15 +205,15 @@ impl Checkpointer {
         self.conn.busy_timeout(READERS_WAIT)?;
         let emptied = point!("log.empty", checkpoint(&self.conn, EMPTY));
         self.conn.busy_timeout(BUSY)?;
-        let emptied = self.note(emptied);
+        let emptied = self.note(emptied).map(drop);
         // Closing the last connection checkpoints the log, in doubt or not.
         self.make_sure().and(emptied)
     }
 
     /// A full disk is found when the database is written, and by then the log is on the disk.
-    fn note(&mut self, checkpoint: Result<LogExtent, rusqlite::Error>) -> Result<(), WriteError> {
+    fn note(&mut self, checkpoint: Result<LogExtent, rusqlite::Error>) -> Result<LogExtent, WriteError> {
         self.doubtful = checkpoint.as_ref().is_err_and(|error| !is_full(error));
-        Ok(checkpoint.map(drop)?)
+        Ok(checkpoint?)
     }
 
     /// Rewrites the log if it is in doubt. With relaxed durability a checkpoint is the first to sync committed pages.
@@ -219,6 +253,8 @@ pub(super) fn empty(conn: &Connection) -> Result<bool, rusqlite::Error> {
 const MEASURE: &str = "PRAGMA wal_checkpoint(NOOP)";
 /// Checkpoints what it can without blocking anybody.
 const BRING_HOME: &str = "PRAGMA wal_checkpoint(PASSIVE)";
+/// Checkpoints everything while the writer waits.
+const BRING_ALL_HOME: &str = "PRAGMA wal_checkpoint(FULL)";
 /// Checkpoints everything and empties the log.
 const EMPTY: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
 

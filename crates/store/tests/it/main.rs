@@ -6,6 +6,7 @@ mod damage;
 mod expiry;
 mod folder;
 mod led;
+mod log;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod sqlite;
