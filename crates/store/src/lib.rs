@@ -1,9 +1,5 @@
-//! Storage of journals. The contract ([`Store`]) is prose here and one suite in `windlass-testkit`; memory
-//! and SQLite implement it.
-//!
-//! The feature `postgres` adds a spike on PostgreSQL that implements it too, with several connections and
-//! several processes, so that the contract stays one that they can keep. It is not ready for production: a
-//! policy for migrations and tuning are missing.
+//! Storage of journals. The contract ([`Store`]) is prose here and one suite in `windlass-testkit`; memory, SQLite and (feature
+//! `postgres`) PostgreSQL implement it. A database on PostgreSQL is shared by several processes.
 //!
 //! A store knows nothing of calls: it keeps rows, in the order in which a session's owner sent them, and
 //! refuses writes of former owners.
@@ -210,7 +206,7 @@ pub enum Original {
 }
 
 /// The durability of an acknowledged commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// None: it is gone with the process.
     Memory,
@@ -218,6 +214,8 @@ pub enum Durability {
     Relaxed,
     /// Survives the death of the process and a power cut.
     Full,
+    /// Also survives the loss of the server: a replica has it.
+    Replicated,
 }
 
 impl std::fmt::Display for Durability {
@@ -226,6 +224,7 @@ impl std::fmt::Display for Durability {
             Durability::Memory => "memory",
             Durability::Relaxed => "relaxed",
             Durability::Full => "full",
+            Durability::Replicated => "full+replica",
         })
     }
 }

@@ -105,6 +105,16 @@ pub(crate) struct WriteQueue {
     filled: Condvar,
     emptied: Condvar,
     changes_max: usize,
+    when_full: WhenFull,
+}
+
+/// What becomes of a request that does not fit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WhenFull {
+    /// Its caller waits: the writer is on this machine, and takes some soon.
+    Waits,
+    /// It is refused: the writer depends on another machine, and nothing may stand still with it.
+    Refused,
 }
 
 #[derive(Default)]
@@ -128,18 +138,33 @@ fn poisoned(because: Arc<str>) -> StoreError {
 }
 
 impl WriteQueue {
-    /// A queue for about this many changes.
+    /// A queue for about this many changes. Whoever fills it waits.
     pub fn new(changes_max: usize) -> WriteQueue {
-        WriteQueue { state: Mutex::default(), filled: Condvar::new(), emptied: Condvar::new(), changes_max }
+        WriteQueue::with(changes_max, WhenFull::Waits)
     }
 
-    /// Appends a request. When the queue is full this blocks until the writer has taken some: waiting in a
+    /// A queue for about this many changes that never blocks: requests that do not fit are refused.
+    #[cfg(feature = "postgres")]
+    pub fn refusing(changes_max: usize) -> WriteQueue {
+        WriteQueue::with(changes_max, WhenFull::Refused)
+    }
+
+    fn with(changes_max: usize, when_full: WhenFull) -> WriteQueue {
+        let (filled, emptied) = (Condvar::new(), Condvar::new());
+        WriteQueue { state: Mutex::default(), filled, emptied, changes_max, when_full }
+    }
+
+    /// Appends a request. When the queue is full this blocks until the writer has taken some, unless it refuses: waiting in a
     /// future instead would let a later commit of the same session overtake. While the writer is stalled
     /// nobody is blocked, since that may last: requests that do not fit are refused.
     pub fn push(&self, request: WriteRequest) {
         let mut state = self.lock();
         let is_full = |state: &QueueState| state.changes >= self.changes_max;
-        while is_full(&state) && state.ended.is_none() && state.stalled.is_none() {
+        while is_full(&state)
+            && state.ended.is_none()
+            && state.stalled.is_none()
+            && self.when_full == WhenFull::Waits
+        {
             state = self.emptied.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let full = is_full(&state);
@@ -147,6 +172,9 @@ impl WriteQueue {
             (Some(QueueEnd::Closed), _) => request.fail(StoreError::Closed),
             (Some(QueueEnd::Poisoned(because)), _) => request.fail(poisoned(because.clone())),
             (None, Some(because)) if full => request.fail(StoreError::Stalled { because: because.clone() }),
+            (None, None) if full => {
+                request.fail(StoreError::Stalled { because: "writes come faster than it takes them".into() })
+            }
             (None, _) => {
                 state.changes += request.changes();
                 state.requests.push_back(request);

@@ -145,7 +145,7 @@ pub(super) fn connect(path: &Path, durability: Durability) -> Result<Connection,
     let conn = file::connect(path)?;
     let synchronous = match durability {
         Durability::Relaxed => "NORMAL",
-        Durability::Full | Durability::Memory => "FULL",
+        Durability::Full | Durability::Memory | Durability::Replicated => "FULL",
     };
     conn.pragma_update(None, "synchronous", synchronous)?;
     conn.pragma_update(None, "cache_size", CACHE_KIB_NEGATED)?;

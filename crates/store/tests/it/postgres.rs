@@ -2,10 +2,12 @@
 
 mod append;
 mod lost;
+mod outage;
 mod proxy;
 mod workers;
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::JoinSet;
@@ -25,6 +27,11 @@ windlass_testkit::store_suite!(suite, super::made().await);
 /// The server of this process, if there can be one.
 fn cluster() -> Option<&'static Cluster> {
     Cluster::of_process(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// A server that only this test uses.
+fn alone(settings: impl FnOnce(&Path) -> anyhow::Result<String>) -> Option<Cluster> {
+    Cluster::alone(env!("CARGO_TARGET_TMPDIR"), settings)
 }
 
 /// A store in a new database.
