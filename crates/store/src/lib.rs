@@ -20,6 +20,7 @@ pub mod postgres;
 mod queue;
 mod record;
 pub mod sqlite;
+mod wakes;
 
 pub use answer::Answer;
 pub use change::{
@@ -36,6 +37,7 @@ pub use record::{
     blob_key, gone_value,
 };
 pub use sqlite::SqliteStore;
+pub use wakes::{WakeWay, Wakes};
 
 use tokio::sync::watch;
 use windlass_core::handle::Secret;
@@ -173,6 +175,19 @@ pub trait Store: Send + Sync + 'static {
     /// Whether writes are committed now, to read and to watch. A store that never stalls is always ready.
     fn health(&self) -> watch::Receiver<Health> {
         watch::channel(Health::Ready).1
+    }
+
+    /// Wakes whoever waits for this target, in any process on the store: soon, at most once in a while, or not at all.
+    fn wake(&self, _target: &str) {}
+
+    /// The wakes of a target from now on. They are hints: whoever waits for something looks for it from time to time all the same.
+    fn wakes(&self, _target: &str) -> Wakes {
+        Wakes::never()
+    }
+
+    /// How wakes reach other processes.
+    fn wake_way(&self) -> WakeWay {
+        WakeWay::Poll
     }
 
     /// Whether the data is a copy of data that another owner may still be working on, so that nothing of it

@@ -34,6 +34,7 @@ mod statements;
 mod states;
 mod tls;
 mod version;
+mod wakes;
 
 use crate::change::{Change, Receipt, Refused};
 use crate::queue::{WriteQueue, WriteRequest};
@@ -41,7 +42,8 @@ use crate::record::gone_hash;
 use crate::sqlite::RemovalRest;
 use crate::{
     Answer, BatchRow, BlobSize, Durability, Health, Inbound, JournalRow, KeptBatch, Posted, RecordPage, Removal,
-    Removed, Sequence, SessionPage, SessionRow, Shelf, Space, Store, StoreError, StoreSpace, StoreUsage, StoredRecord,
+    Removed, Sequence, SessionPage, SessionRow, Shelf, Space, Store, StoreError, StoreSpace, StoreUsage, StoredRecord, WakeWay,
+    Wakes,
 };
 use doubt::LastGroup;
 use known::KnownSessions;
@@ -55,6 +57,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
+use wakes::{WakeAddresses, WakeLine};
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
@@ -75,6 +78,9 @@ pub struct PostgresStore {
     numbers: NumberBlocks,
     secret: Secret,
     patience: Duration,
+    wake_addresses: WakeAddresses,
+    /// `None`: it could not be started.
+    wake_line: OnceLock<Option<WakeLine>>,
 }
 
 impl PostgresStore {
@@ -104,12 +110,40 @@ impl PostgresStore {
             closing: OnceLock::new(),
         });
         lanes.durability.note(durability);
-        let (threads, numbers, patience) = (Vec::new(), NumberBlocks::default(), options.patience);
-        let mut store = PostgresStore { lanes, threads, readers, numbers, secret, patience };
+        let direct = options.direct.as_deref().map(|direct| options.address(direct)).transpose()?;
+        let direct = direct.map_or_else(|| Arc::clone(&address), Arc::new);
+        let mut store = PostgresStore {
+            lanes,
+            threads: Vec::new(),
+            readers,
+            numbers: NumberBlocks::default(),
+            secret,
+            patience: options.patience,
+            wake_addresses: WakeAddresses { direct, shared: Arc::clone(&address) },
+            wake_line: OnceLock::new(),
+        };
         for at in 0..store.lanes.queues.len() {
             store.threads.push(lane::start(&store.lanes, at).map_err(no_thread)?);
         }
+        store.readers.keep_sweeping();
         Ok(store)
+    }
+
+    /// Deletes rows that nobody looks for any more, as every store does once an hour; how many.
+    pub fn sweep(&self) -> Answer<u64> {
+        read::sweep(&self.readers)
+    }
+
+    /// The line that wakes, if there can be one: without it everybody polls.
+    fn wake_line(&self) -> Option<&WakeLine> {
+        let start = || match WakeLine::start(self.wake_addresses.clone()) {
+            Ok(line) => Some(line),
+            Err(error) => {
+                tracing::warn!(%error, "workers cannot be woken");
+                None
+            }
+        };
+        self.wake_line.get_or_init(start).as_ref()
     }
 
     /// Brings a database to the format that this version needs, or creates its tables. Workers of the version before go on meanwhile.
@@ -323,6 +357,20 @@ impl Store for PostgresStore {
 
     fn health(&self) -> watch::Receiver<Health> {
         self.lanes.stalls.health().watch()
+    }
+
+    fn wake(&self, target: &str) {
+        if let Some(line) = self.wake_line() {
+            line.wake(target);
+        }
+    }
+
+    fn wakes(&self, target: &str) -> Wakes {
+        self.wake_line().map_or_else(Wakes::never, |line| line.wakes(target))
+    }
+
+    fn wake_way(&self) -> WakeWay {
+        self.wake_line().map_or(WakeWay::Poll, WakeLine::way)
     }
 
     fn last_owner_died(&self) -> bool {

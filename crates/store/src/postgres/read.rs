@@ -38,6 +38,14 @@ pub(super) fn reserve(readers: &ReaderConnections, what: Sequence, count: u64) -
     })
 }
 
+/// Deletes rows that nobody looks for any more; how many.
+pub(super) fn sweep(readers: &ReaderConnections) -> Answer<u64> {
+    readers.ask("sweep", move |client| async move {
+        let swept = one(&client, "SELECT windlass.sweep()", &[], |row| Ok(uint(row.try_get(0)?)));
+        Ok(swept.await?.unwrap_or(0))
+    })
+}
+
 /// The session of this name.
 pub(super) fn session(readers: &ReaderConnections, name: &str) -> Answer<Option<SessionRow>> {
     let key = digest(name.as_bytes());

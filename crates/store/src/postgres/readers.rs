@@ -24,6 +24,9 @@ const REPLY_DOUBLINGS_MAX: u32 = 4;
 /// The time that a query over everything may take.
 const LONG_REPLY: Duration = Duration::from_secs(600);
 
+/// The pause between two sweeps.
+const SWEEP_PAUSE: Duration = Duration::from_secs(3600);
+
 /// The connections that read.
 #[derive(Clone)]
 pub(super) struct ReaderConnections {
@@ -125,6 +128,23 @@ impl ReaderConnections {
             drop(reply.send(done));
         });
         Answer::reply(answer)
+    }
+
+    /// Sweeps from time to time, as long as there are readers.
+    pub fn keep_sweeping(&self) {
+        let (Some(runtime), thread) = (&self.thread.0, Arc::downgrade(&self.thread)) else { return };
+        let shared = Arc::clone(&self.shared);
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP_PAUSE).await;
+                let Some(thread) = thread.upgrade() else { return };
+                let readers = ReaderConnections { thread, shared: Arc::clone(&shared) };
+                match super::read::sweep(&readers).await {
+                    Ok(rows) => tracing::debug!(rows, "rows of dead writers are swept"),
+                    Err(error) => tracing::warn!(%error, "rows of dead writers could not be swept"),
+                }
+            }
+        });
     }
 
     /// Runs a query on one of the connections; on another one if that is lost.

@@ -100,6 +100,7 @@ statements! {
     // How many of these writers lack their last group, or a later one.
     FORGOTTEN(BYTEA_ARRAY, INT8_ARRAY) = "SELECT count(*) FROM unnest($1::bytea[], $2::bigint[]) AS last (writer, no)
         WHERE NOT EXISTS (SELECT 1 FROM windlass.groups g WHERE g.writer = last.writer AND g.no >= last.no AND NOT g.void)";
+    NOTIFY(TEXT_ARRAY) = "SELECT pg_notify('windlass_wake', target) FROM unnest($1::text[]) AS target";
     SERVER() = "SELECT current_setting('fsync') = 'on' AND current_setting('full_page_writes') = 'on',
                        current_setting('synchronous_standby_names') <> ''";
 }

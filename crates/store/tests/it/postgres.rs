@@ -1,9 +1,13 @@
 //! The suite on PostgreSQL, and what is particular to it. Each case has a database of its own.
 
 mod append;
+mod formats;
 mod lost;
 mod outage;
+mod pool;
 mod proxy;
+mod secure;
+mod wakes;
 mod workers;
 
 use std::error::Error;
