@@ -9,6 +9,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
+/// A commit that takes so long is slow: callers come back sooner.
+const SLOW_COMMIT: Duration = Duration::from_millis(2);
+
+/// The maximum wait for callers that were just answered.
+const GATHER_MAX: Duration = Duration::from_millis(1);
+
+/// A group of this many requests is a crowd: waiting for as many again costs no single caller anything.
+const CROWD: usize = 3;
+
+/// A commit costs the processor about as much as this many changes, so there is little to gain by waiting for more.
+const CROWD_CHANGES: usize = 16;
+
+/// The maximum wait for a crowd where commits are fast: a fraction of what its calls take anyway.
+const CROWD_GATHER: Duration = Duration::from_micros(600);
+
 /// The receiver of the answer.
 pub(crate) type WriteReply<T> = oneshot::Sender<Result<T, StoreError>>;
 
@@ -97,6 +112,22 @@ pub(crate) struct Gather {
     pub changes: usize,
     /// The maximum wait for them.
     pub patience: Duration,
+}
+
+impl Gather {
+    /// Whom to wait for after a group whose commit took so long. If that is long, for all callers that are now
+    /// answered, since they come back soon, in time for the next commit. If it is short, for a part of a crowd: commits of a
+    /// few changes each would cost the processors more than the changes do. A single caller is never waited for.
+    pub fn after(group: &[WriteRequest], took: Duration) -> Gather {
+        let changes = group.iter().map(WriteRequest::changes).sum();
+        if took >= SLOW_COMMIT {
+            Gather { changes, patience: (took / 4).min(GATHER_MAX) }
+        } else if group.len() >= CROWD {
+            Gather { changes: changes.min(CROWD_CHANGES), patience: CROWD_GATHER }
+        } else {
+            Gather::default()
+        }
+    }
 }
 
 /// The queue of the writer.
@@ -308,5 +339,36 @@ impl<E: std::fmt::Display> std::fmt::Display for GroupFailure<E> {
 impl<E: std::error::Error + 'static> std::error::Error for GroupFailure<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&*self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commit() -> WriteRequest {
+        WriteRequest::Commit { changes: Vec::new(), reply: oneshot::channel().0 }
+    }
+
+    #[test]
+    fn callers_are_waited_for_where_commits_are_slow() {
+        let group = [commit(), commit()];
+        for (took_ms, changes, patience_ms) in
+            [(0, 0, 0), (1, 0, 0), (2, 2, 0), (3, 2, 0), (4, 2, 1), (99, 2, 1)]
+        {
+            let gather = Gather::after(&group, Duration::from_millis(took_ms));
+            let patience = gather.patience.as_millis();
+            assert_eq!((gather.changes, patience), (changes, patience_ms), "{took_ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_crowd_is_waited_for_and_nobody_alone() {
+        for (requests, changes) in [(1, 0), (2, 0), (3, 3), (16, 16), (64, 16)] {
+            let group: Vec<WriteRequest> = (0..requests).map(|_| commit()).collect();
+            let gather = Gather::after(&group, Duration::from_micros(150));
+            assert_eq!(gather.changes, changes, "{requests} requests");
+            assert_eq!(gather.patience > Duration::ZERO, changes > 0, "{requests} requests");
+        }
     }
 }

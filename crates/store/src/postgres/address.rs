@@ -165,7 +165,9 @@ fn setup(fault: tls::TlsFault) -> DatabaseFailure {
 fn default_trust(config: &Config) -> ServerTrust {
     let hosts = config.get_hosts();
     let is_local = |host: &Host| match host {
-        Host::Tcp(name) => name == "localhost" || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback()),
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+        }
         Host::Unix(_) => true,
     };
     let addresses = config.get_hostaddrs();
@@ -220,9 +222,9 @@ fn split_pairs(text: &str) -> Result<(String, OwnParams), AddressFault> {
     let (mut rest, mut own) = (String::new(), OwnParams::default());
     let mut left = text.trim_start();
     while !left.is_empty() {
-        let (key, after) = left
-            .split_once('=')
-            .ok_or_else(|| AddressFault::Shape("it is neither a postgres:// URL nor key=value pairs".to_owned()))?;
+        let (key, after) = left.split_once('=').ok_or_else(|| {
+            AddressFault::Shape("it is neither a postgres:// URL nor key=value pairs".to_owned())
+        })?;
         let (value, after) = value(after.trim_start())?;
         let key = key.trim();
         if OWN.contains(&key) {

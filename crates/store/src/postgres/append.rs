@@ -8,8 +8,8 @@ use super::connection::Param;
 use super::doubt::GroupMark;
 use super::group::{GroupFault, GroupOutcome, JudgedGroup, STATEMENT_BYTES_MAX, Writing, column};
 use super::judge::{GroupWrites, JudgeAnswers, JudgedSession, SessionWrite, judge};
-use super::states::SqlMeaning;
 use super::statements as sql;
+use super::states::SqlMeaning;
 use super::version::{KnownVersions, VERSIONS_KEPT};
 use crate::chain::int;
 use crate::change::{Change, Hold, Row, SessionChange};
@@ -85,7 +85,9 @@ impl Writing {
         match appended {
             Ok(_) => Ok(GroupOutcome::Committed(group)),
             // Without an answer it may be on its way, and be committed later.
-            Err(failure) if failure.meaning() == SqlMeaning::Lost => Err(GroupFault::InDoubt { failure, group }),
+            Err(failure) if failure.meaning() == SqlMeaning::Lost => {
+                Err(GroupFault::InDoubt { failure, group })
+            }
             Err(failure) => Err(GroupFault::Undone(failure)),
         }
     }

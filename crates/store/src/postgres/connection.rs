@@ -3,8 +3,8 @@
 //! Nothing is left behind on a connection between two transactions: no setting, no prepared statement, no lock. So a pool in
 //! between, such as pgbouncer in transaction mode, may hand each transaction to another server process.
 
-use super::states::{SqlMeaning, meaning_of};
 use super::statements::TypedStatement;
+use super::states::{SqlMeaning, meaning_of};
 use std::error::Error as _;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +28,9 @@ pub(super) enum DatabaseFailure {
     #[error("PostgreSQL did not answer within {0:?}")]
     Silent(Duration),
     /// It committed, and a replica may not have it.
-    #[error("PostgreSQL committed with a warning ({0}); nothing is acknowledged until a later commit comes without one")]
+    #[error(
+        "PostgreSQL committed with a warning ({0}); nothing is acknowledged until a later commit comes without one"
+    )]
     Warned(String),
     #[error("{what}")]
     Setup {
@@ -53,7 +55,9 @@ impl DatabaseFailure {
         match self {
             // An error without a state is not the server's: the connection ended, or was never made.
             DatabaseFailure::Sql(error) if error.is_closed() => SqlMeaning::Lost,
-            DatabaseFailure::Sql(error) => error.code().map_or(SqlMeaning::Lost, |code| meaning_of(code.code())),
+            DatabaseFailure::Sql(error) => {
+                error.code().map_or(SqlMeaning::Lost, |code| meaning_of(code.code()))
+            }
             DatabaseFailure::Silent(_) | DatabaseFailure::Warned(_) => SqlMeaning::Lost,
             // Whoever runs the worker can put the file, the command or the certificate right.
             DatabaseFailure::Setup { .. } => SqlMeaning::Lost,
@@ -88,7 +92,9 @@ impl DatabaseFailure {
             "28P01" => "see that the password is right",
             "28000" => "see that the server's pg_hba.conf lets this user in from here",
             "3D000" => "create the database first",
-            "42501" => "run `windlass migrate` as a role that may create a schema, and grant this role the use of it",
+            "42501" => {
+                "run `windlass migrate` as a role that may create a schema, and grant this role the use of it"
+            }
             _ => "see that the server runs and lets this user in",
         }
     }
@@ -153,18 +159,20 @@ pub(super) async fn drive<S, T>(
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    let ended = poll_fn(|cx| loop {
-        match ready!(connection.poll_message(cx)) {
-            Some(Ok(AsyncMessage::Notice(notice))) => {
-                tracing::debug!(%notice, "PostgreSQL says something");
-                if notice.parsed_severity() == Some(Severity::Warning) {
-                    *warned.lock().unwrap_or_else(PoisonError::into_inner) = Some(notice.to_string());
+    let ended = poll_fn(|cx| {
+        loop {
+            match ready!(connection.poll_message(cx)) {
+                Some(Ok(AsyncMessage::Notice(notice))) => {
+                    tracing::debug!(%notice, "PostgreSQL says something");
+                    if notice.parsed_severity() == Some(Severity::Warning) {
+                        *warned.lock().unwrap_or_else(PoisonError::into_inner) = Some(notice.to_string());
+                    }
                 }
+                Some(Ok(AsyncMessage::Notification(notification))) => notified(notification.payload()),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Poll::Ready(Err(error)),
+                None => return Poll::Ready(Ok(())),
             }
-            Some(Ok(AsyncMessage::Notification(notification))) => notified(notification.payload()),
-            Some(Ok(_)) => {}
-            Some(Err(error)) => return Poll::Ready(Err(error)),
-            None => return Poll::Ready(Ok(())),
         }
     });
     // The client reports the same error to its callers.

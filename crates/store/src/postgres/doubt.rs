@@ -70,7 +70,8 @@ impl Writing {
         if writers.is_empty() {
             return Ok(());
         }
-        let found = answered(self.times.reply, self.link.query(&sql::FORGOTTEN, &[&writers, &groups])).await?;
+        let found =
+            answered(self.times.reply, self.link.query(&sql::FORGOTTEN, &[&writers, &groups])).await?;
         let row = found.first().ok_or(DatabaseFailure::Impossible("a count returned nothing"))?;
         match row.try_get::<_, i64>(0)? {
             0 => Ok(()),

@@ -405,7 +405,12 @@ impl Writing {
     }
 
     /// Executes a statement, unless there are no rows.
-    async fn execute(&self, statement: &TypedStatement, rows: usize, columns: &[Param<'_>]) -> Result<u64, Error> {
+    async fn execute(
+        &self,
+        statement: &TypedStatement,
+        rows: usize,
+        columns: &[Param<'_>],
+    ) -> Result<u64, Error> {
         if rows == 0 { Ok(0) } else { self.link.execute(statement, columns).await }
     }
 }

@@ -67,6 +67,7 @@ pub(super) fn start(lanes: &Arc<Lanes>, at: usize) -> std::io::Result<JoinHandle
         versions: KnownVersions::default(),
         connection: None,
         silences: 0,
+        stalled: false,
     };
     let name = format!("windlass-postgres-{at}");
     std::thread::Builder::new().name(name).spawn(move || lane.run(&runtime))
@@ -81,6 +82,8 @@ struct WriterLane {
     connection: Option<Writing>,
     /// How often the server was silent since the last answer.
     silences: u32,
+    /// Whether it was told that this lane is stalled.
+    stalled: bool,
 }
 
 /// How a group is written. Each attempt goes further than the one before.
@@ -110,12 +113,15 @@ impl WriterLane {
         let lanes = Arc::clone(&self.lanes);
         let queue = &lanes.queues[self.at];
         let _told = EndOnDrop(queue);
-        while let Some(group) = queue.take(lanes.group_max, Gather::default()) {
+        let mut gather = Gather::default();
+        while let Some(group) = queue.take(lanes.group_max, gather) {
+            let began = Instant::now();
             match runtime.block_on(self.write(&group)) {
                 Ok(told) => {
                     for taken in lanes.known.note(&group, &told) {
                         runtime.block_on(self.learn(taken));
                     }
+                    gather = Gather::after(&group, began.elapsed());
                     group.into_iter().zip(told).for_each(|(request, told)| request.answer(told));
                 }
                 Err(failure) => {
@@ -180,6 +186,7 @@ impl WriterLane {
         }
         if let Some(because) = self.lanes.stalls.note(self.user(), &failure, backoff.lasted()) {
             self.lanes.queues[self.at].stall(Some(because));
+            self.stalled = true;
         }
         backoff.pause().await;
         Ok(())
@@ -188,8 +195,10 @@ impl WriterLane {
     /// Notes that the server did what it was asked.
     fn works(&mut self) {
         self.silences = 0;
-        self.lanes.queues[self.at].stall(None);
-        self.lanes.stalls.clear(self.user());
+        if std::mem::take(&mut self.stalled) {
+            self.lanes.queues[self.at].stall(None);
+            self.lanes.stalls.clear(self.user());
+        }
     }
 
     fn user(&self) -> ConnectionUser {

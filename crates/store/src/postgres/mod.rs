@@ -41,9 +41,9 @@ use crate::queue::{WriteQueue, WriteRequest};
 use crate::record::gone_hash;
 use crate::sqlite::RemovalRest;
 use crate::{
-    Answer, BatchRow, BlobSize, Durability, Health, Inbound, JournalRow, KeptBatch, Posted, RecordPage, Removal,
-    Removed, Sequence, SessionPage, SessionRow, Shelf, Space, Store, StoreError, StoreSpace, StoreUsage, StoredRecord, WakeWay,
-    Wakes,
+    Answer, BatchRow, BlobSize, Durability, Health, Inbound, JournalRow, KeptBatch, Posted, RecordPage,
+    Removal, Removed, Sequence, SessionPage, SessionRow, Shelf, Space, Store, StoreError, StoreSpace,
+    StoreUsage, StoredRecord, WakeWay, Wakes,
 };
 use doubt::LastGroup;
 use known::KnownSessions;
@@ -87,15 +87,17 @@ impl PostgresStore {
     /// Opens the store of a database, creating its tables if there are none. Other processes may open it too.
     pub async fn open(options: PostgresOptions) -> Result<PostgresStore, StoreError> {
         let address = Arc::new(options.address(&options.url)?);
-        let no_thread =
-            |error: std::io::Error| options::refused(&address, "no thread could be started", Some(Box::new(error)));
+        let no_thread = |error: std::io::Error| {
+            options::refused(&address, "no thread could be started", Some(Box::new(error)))
+        };
         let stalls = Arc::new(Stalls::default());
         let readers = ReaderConnections::start(Arc::clone(&address), Arc::clone(&stalls), options.readers);
         let readers = readers.map_err(no_thread)?;
         let (secret, durability) = options.opened(&address, &readers).await?;
         let writers = options.writers.max(1);
         let group_max = options.limits.group_changes_max as usize;
-        let lasts: Result<Vec<_>, StoreError> = (0..=writers).map(|_| Ok(LastGroup::new(random()?))).collect();
+        let lasts: Result<Vec<_>, StoreError> =
+            (0..=writers).map(|_| Ok(LastGroup::new(random()?))).collect();
         let lanes = Arc::new(Lanes {
             queues: (0..=writers).map(|_| WriteQueue::refusing(group_max * GROUPS_WAITING_MAX)).collect(),
             lasts: lasts?,

@@ -78,7 +78,8 @@ impl PostgresOptions {
         }
         if opened.format < schema::KNOWN {
             let (found, needed) = (opened.format, schema::KNOWN);
-            let help = format!("its format is {found}, and this Windlass needs {needed}; run `windlass migrate`");
+            let help =
+                format!("its format is {found}, and this Windlass needs {needed}; run `windlass migrate`");
             return Err(refused(address, &help, None));
         }
         if opened.durability < self.durability {
@@ -100,7 +101,8 @@ impl PostgresOptions {
         readers: &ReaderConnections,
     ) -> Result<MigratedFormats, StoreError> {
         let secret = random()?;
-        let migrate = move |link: DatabaseLink, reply| async move { schema::migrate(&link, reply, secret).await };
+        let migrate =
+            move |link: DatabaseLink, reply| async move { schema::migrate(&link, reply, secret).await };
         self.asked(address, readers, migrate).await
     }
 

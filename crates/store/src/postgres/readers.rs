@@ -202,11 +202,7 @@ impl Drop for ReaderPlace {
 }
 
 impl ReadersShared {
-    async fn asked<T, A>(
-        &self,
-        question: impl Fn(ReaderLink) -> A,
-        reply: Duration,
-    ) -> Result<T, ReadFailure>
+    async fn asked<T, A>(&self, question: impl Fn(ReaderLink) -> A, reply: Duration) -> Result<T, ReadFailure>
     where
         A: Future<Output = Result<T, ReadFailure>>,
     {

@@ -34,7 +34,12 @@ impl Stalls {
     }
 
     /// Notes that somebody has failed for so long, if that is worth telling. Returns the reason that is told.
-    pub fn note(&self, user: ConnectionUser, failure: &DatabaseFailure, lasted: Duration) -> Option<Arc<str>> {
+    pub fn note(
+        &self,
+        user: ConnectionUser,
+        failure: &DatabaseFailure,
+        lasted: Duration,
+    ) -> Option<Arc<str>> {
         let is_stall = matches!(failure.meaning(), SqlMeaning::Lost | SqlMeaning::Again);
         if !is_stall || lasted < STALLED_AFTER {
             return None;

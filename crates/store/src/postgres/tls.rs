@@ -89,7 +89,8 @@ pub(super) fn connector(trust: ServerTrust, files: &TlsFiles) -> Result<RustlsMa
             None => system_roots()?,
         },
     };
-    let config = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let config =
+        ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let config = match trust {
         ServerTrust::Name => config.with_root_certificates(roots),
         ServerTrust::Plain | ServerTrust::Prefer | ServerTrust::Anyone | ServerTrust::Authority => {
@@ -103,8 +104,11 @@ pub(super) fn connector(trust: ServerTrust, files: &TlsFiles) -> Result<RustlsMa
     let config = match (&files.certificate, &files.key) {
         (Some(certificate), Some(key)) => {
             let chain = certificates("the client's certificate", certificate)?;
-            let key = PrivateKeyDer::from_pem_file(key)
-                .map_err(|source| TlsFault::File { what: "the client's key", path: key.clone(), source })?;
+            let key = PrivateKeyDer::from_pem_file(key).map_err(|source| TlsFault::File {
+                what: "the client's key",
+                path: key.clone(),
+                source,
+            })?;
             config.with_client_auth_cert(chain, key)?
         }
         (None, None) => config.with_no_client_auth(),

@@ -9,7 +9,8 @@ use tokio_postgres::Client;
 use windlass_core::ids::{BatchNo, EntryNo, Fence, SessionNo};
 use windlass_store::postgres::PostgresOptions;
 use windlass_store::{
-    Health, Hold, PostgresStore, Refused, Removal, Removed, Row, Sequence, SessionChange, Space, Store, StoreError,
+    Health, Hold, PostgresStore, Refused, Removal, Removed, Row, Sequence, SessionChange, Space, Store,
+    StoreError,
 };
 use windlass_testkit::store_suite::{begin, held, journal, lookup, next, one, open as open_session};
 

@@ -35,7 +35,8 @@ async fn an_older_format_is_migrated_by_its_own_command() {
     outside.execute(put, &[&&secret[..], &&digest[..]]).await.unwrap();
     let old = "INSERT INTO windlass.sessions (no, name, name_key) VALUES (1, 'old', $1);";
     outside.execute(old, &[&&blake3::hash(b"old").as_bytes()[..]]).await.unwrap();
-    let version = "INSERT INTO windlass.versions VALUES (1, 1, 1, 0, decode(repeat('00', 32), 'hex'), 0, false);
+    let version =
+        "INSERT INTO windlass.versions VALUES (1, 1, 1, 0, decode(repeat('00', 32), 'hex'), 0, false);
                    SELECT setval('windlass.session_no', 1)";
     outside.batch_execute(version).await.unwrap();
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::ids::{EntryNo, Fence, SessionNo};
 use windlass_store::postgres::PostgresOptions;
-use windlass_store::{Health, Hold, Inbound, Posted, PostgresStore, Receipt, Row, SessionChange, Store, StoreError};
+use windlass_store::{
+    Health, Hold, Inbound, Posted, PostgresStore, Receipt, Row, SessionChange, Store, StoreError,
+};
 use windlass_testkit::store_suite::{begin, held, journal, one, open as open_session};
 
 const SESSIONS: u64 = 8;

@@ -37,7 +37,8 @@ impl Load {
                 let mut rows = 0;
                 while !over.load(Ordering::SeqCst) {
                     rows += 1;
-                    let receipt = one(&store, held(session, vec![journal(batch, rows as u32, 1)])).await.unwrap();
+                    let receipt =
+                        one(&store, held(session, vec![journal(batch, rows as u32, 1)])).await.unwrap();
                     assert_eq!(receipt.first, EntryNo(rows + 1));
                     done.fetch_add(1, Ordering::SeqCst);
                 }
@@ -85,7 +86,8 @@ async fn asked(client: &Client, sql: &str) -> i64 {
 }
 
 /// The backends of this database that a store uses.
-const BACKENDS: &str = "FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'windlass%'";
+const BACKENDS: &str =
+    "FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'windlass%'";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outages_heal_by_themselves() {
@@ -138,10 +140,12 @@ async fn every_sql_state_means_what_the_table_says() {
     outside.batch_execute(raising).await.unwrap();
     for (row, listed) in SQL_STATES.iter().enumerate() {
         let state = format!("{:0<5}", listed.state);
-        let ask = format!("UPDATE public.raised SET state = '{state}'; SELECT setval('public.tries', 1, false)");
+        let ask =
+            format!("UPDATE public.raised SET state = '{state}'; SELECT setval('public.tries', 1, false)");
         outside.batch_execute(&ask).await.unwrap();
         assert_ne!(listed.meaning, SqlMeaning::Final, "{state}");
-        let connected = format!("SELECT max(pid)::bigint {BACKENDS} AND application_name LIKE 'windlass write%'");
+        let connected =
+            format!("SELECT max(pid)::bigint {BACKENDS} AND application_name LIKE 'windlass write%'");
         let before = asked(&outside, &connected).await;
         let receipt = one(&store, held(session, vec![journal(batch, row as u32 + 1, 1)])).await;
         assert_eq!(receipt, Ok(Receipt { first: EntryNo(row as u64 + 2), generation: 0 }), "{state}");
@@ -167,7 +171,8 @@ async fn statements_that_are_cancelled_are_done_again() {
     for (disturb, times) in [("pg_cancel_backend(pid)", 300), ("pg_terminate_backend(pid)", 60)] {
         let mut disturbed = 0;
         while disturbed < times {
-            disturbed += asked(&outside, &format!("SELECT count({disturb}) {BACKENDS} AND state <> 'idle'")).await;
+            disturbed +=
+                asked(&outside, &format!("SELECT count({disturb}) {BACKENDS} AND state <> 'idle'")).await;
             store.session("load 0").await.unwrap();
         }
         load.goes_on().await;
@@ -242,11 +247,20 @@ async fn a_commit_that_no_replica_has_is_not_acknowledged() {
     let batch = begin(&store, session, "k").await;
     let outside = outside(&format!("{url} options='-c synchronous_commit=local'")).await;
     let names = async |names: &str| {
-        outside.batch_execute(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'")).await.unwrap();
+        outside
+            .batch_execute(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"))
+            .await
+            .unwrap();
         outside.batch_execute("SELECT pg_reload_conf()").await.unwrap();
     };
     names("nobody").await;
-    while asked(&outside, "SELECT count(*) FROM pg_settings WHERE name = 'synchronous_standby_names' AND setting = 'nobody'").await == 0 {}
+    while asked(
+        &outside,
+        "SELECT count(*) FROM pg_settings WHERE name = 'synchronous_standby_names' AND setting = 'nobody'",
+    )
+    .await
+        == 0
+    {}
     let mut sent = store.commit(vec![held(session, vec![journal(batch, 1, 1)]).into()]);
     let mut cancelled = 0;
     let began = Instant::now();
@@ -260,7 +274,9 @@ async fn a_commit_that_no_replica_has_is_not_acknowledged() {
         };
     }
     assert_eq!(store.durability(), Durability::Replicated, "it is told what the server promises");
-    let rows = asked(&outside, &format!("SELECT count(*) FROM windlass.journal WHERE session = {}", session.0)).await;
+    let rows =
+        asked(&outside, &format!("SELECT count(*) FROM windlass.journal WHERE session = {}", session.0))
+            .await;
     assert_eq!(rows, 2, "it is on the server alone");
     names("").await;
     assert_eq!(sent.await.unwrap(), [Ok(Receipt { first: EntryNo(2), generation: 0 })]);
@@ -312,7 +328,8 @@ async fn a_heartbeat_waits_for_nobody() {
     }
     let outside = outside(&url).await;
     outside.batch_execute("BEGIN; LOCK TABLE windlass.versions, windlass.sessions").await.unwrap();
-    let stuck: Vec<_> = sessions.iter().map(|session| store.commit(vec![held(*session, vec![]).into()])).collect();
+    let stuck: Vec<_> =
+        sessions.iter().map(|session| store.commit(vec![held(*session, vec![]).into()])).collect();
     for beat in 0..5 {
         let beat = RecordChange::put(StoreSpace::Worker, "me", [beat]);
         let answer = tokio::time::timeout(Duration::from_secs(2), store.commit(vec![beat.into()])).await;

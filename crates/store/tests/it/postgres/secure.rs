@@ -29,11 +29,13 @@ fn with_tls(data: &Path) -> Result<String> {
     };
     for authority in ["ca", "other"] {
         openssl(&format!(
-            "req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN={authority} -keyout {authority}.key -out {authority}.crt"
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -subj /CN={authority} -keyout {authority}.key -out {authority}.crt"
         ))?;
     }
     for name in ["localhost", "certified"] {
-        openssl(&format!("req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"))?;
+        openssl(&format!(
+            "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
+        ))?;
         openssl(&format!(
             "x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 -extfile names -out {name}.crt"
         ))?;
@@ -61,7 +63,12 @@ async fn servers_and_roles_prove_who_they_are() {
     let Some(cluster) = alone(with_tls) else { return };
     let database = cluster.database();
     let outside = outside(&database).await;
-    outside.batch_execute("CREATE ROLE certified LOGIN SUPERUSER; CREATE ROLE secret LOGIN SUPERUSER PASSWORD 'one'").await.unwrap();
+    outside
+        .batch_execute(
+            "CREATE ROLE certified LOGIN SUPERUSER; CREATE ROLE secret LOGIN SUPERUSER PASSWORD 'one'",
+        )
+        .await
+        .unwrap();
     let data = cluster.folder().join("data");
     let file = |name: &str| data.join(name).display().to_string();
     let roots = format!("sslrootcert={}", file("ca.crt"));
@@ -104,7 +111,10 @@ async fn a_server_without_tls_is_refused_where_it_is_asked_for() {
     let Some(cluster) = alone(plain) else { return };
     let database = cluster.database();
     let refusal = refusal(&over_tcp(&cluster, &database, "windlass", "127.0.0.1", "sslmode=require")).await;
-    assert!(refusal.contains("see that the server speaks TLS") && refusal.contains("does not support TLS"), "{refusal}");
+    assert!(
+        refusal.contains("see that the server speaks TLS") && refusal.contains("does not support TLS"),
+        "{refusal}"
+    );
 }
 
 /// A password is changed while the store is open: the next connection uses the new one.
