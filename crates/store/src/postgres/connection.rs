@@ -81,14 +81,13 @@ impl DatabaseFailure {
 
     /// Advice for whoever opens a store.
     pub fn help(&self) -> &'static str {
-        let state = match self {
-            DatabaseFailure::Sql(error) if is_tls(error) => {
-                return "see that the server speaks TLS and shows a certificate that sslmode accepts";
-            }
-            DatabaseFailure::Sql(error) => error.code().map_or("", |code| code.code()),
-            _ => "",
+        let DatabaseFailure::Sql(error) = self else {
+            return "see that the server runs and lets this user in";
         };
-        match state {
+        if is_tls(error) {
+            return "see that the server speaks TLS and shows a certificate that sslmode accepts";
+        }
+        match error.code().map_or("", |code| code.code()) {
             "28P01" => "see that the password is right",
             "28000" => "see that the server's pg_hba.conf lets this user in from here",
             "3D000" => "create the database first",

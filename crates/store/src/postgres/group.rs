@@ -44,6 +44,12 @@ impl WriteTimes {
     pub fn lock_ms(self) -> i64 {
         millis(self.reply / 2)
     }
+
+    /// Begins a transaction.
+    fn begin(self) -> String {
+        let (lock_ms, idle_ms) = (self.lock_ms(), millis(self.idle));
+        format!("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT windlass.begin({lock_ms}, {idle_ms})")
+    }
 }
 
 fn millis(duration: Duration) -> i64 {
@@ -127,11 +133,7 @@ impl Writing {
     /// Begins, locks, and reads; in this order, which is why the futures are polled in it.
     async fn ask<'g>(&self, asked: &JudgeQuestions, block: bool) -> Result<JudgeAnswers<'g>, Error> {
         let link = &self.link;
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT windlass.begin({}, {})",
-            self.times.lock_ms(),
-            millis(self.times.idle)
-        );
+        let begin = self.times.begin();
         let sessions: Vec<i64> = asked.sessions.iter().copied().collect();
         let blocked: Vec<i64> = asked.changed.iter().copied().filter(|_| block).collect();
         let mut wanted = KeyQuestions::default();

@@ -43,6 +43,8 @@ struct ReadersShared {
     connections: Vec<Mutex<Option<Arc<DatabaseLink>>>>,
     next: AtomicUsize,
     under_way: AtomicUsize,
+    /// The queries that told of a stall, and are not over.
+    stalled: AtomicUsize,
 }
 
 /// A connection for one query, and how long its answers may take.
@@ -106,8 +108,8 @@ impl ReaderConnections {
             .enable_all()
             .build()?;
         let connections = (0..connections.max(1)).map(|_| Mutex::default()).collect();
-        let [next, under_way] = [(); 2].map(|()| AtomicUsize::new(0));
-        let shared = Arc::new(ReadersShared { address, stalls, connections, next, under_way });
+        let [next, under_way, stalled] = [(); 3].map(|()| AtomicUsize::new(0));
+        let shared = Arc::new(ReadersShared { address, stalls, connections, next, under_way, stalled });
         Ok(ReaderConnections { thread: Arc::new(ReaderThread(Some(runtime))), shared })
     }
 
@@ -161,14 +163,11 @@ impl ReaderConnections {
         };
         self.run(async move {
             let _place = place;
-            let (mut backoff, mut silences) = (Backoff::new(), 0);
+            let (mut backoff, mut silences, mut stall) = (Backoff::new(), 0, None);
             loop {
                 let reply = shared.address.reply * 2_u32.pow(REPLY_DOUBLINGS_MAX.min(silences));
                 let failure = match shared.asked(&question, reply).await {
-                    Ok(answer) => {
-                        shared.stalls.clear(ConnectionUser::Readers);
-                        return Ok(answer);
-                    }
+                    Ok(answer) => return Ok(answer),
                     Err(ReadFailure::Store(error)) => return Err(error),
                     Err(ReadFailure::Database(failure)) => failure,
                 };
@@ -177,7 +176,9 @@ impl ReaderConnections {
                 }
                 tracing::debug!(failure = failure.told(), doing, "PostgreSQL is asked again");
                 silences += u32::from(matches!(failure, DatabaseFailure::Silent(_)));
-                shared.stalls.note(ConnectionUser::Readers, &failure, backoff.lasted());
+                if shared.stalls.note(ConnectionUser::Readers, &failure, backoff.lasted()).is_some() {
+                    stall.get_or_insert_with(|| ReaderStall::of(&shared));
+                }
                 backoff.pause().await;
             }
         })
@@ -198,6 +199,24 @@ impl ReaderPlace {
 impl Drop for ReaderPlace {
     fn drop(&mut self) {
         self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A query that told of a stall. The stall is over with the last of them, also if nobody waits for it any more.
+struct ReaderStall(Arc<ReadersShared>);
+
+impl ReaderStall {
+    fn of(shared: &Arc<ReadersShared>) -> ReaderStall {
+        shared.stalled.fetch_add(1, Ordering::Relaxed);
+        ReaderStall(Arc::clone(shared))
+    }
+}
+
+impl Drop for ReaderStall {
+    fn drop(&mut self) {
+        if self.0.stalled.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.stalls.clear(ConnectionUser::Readers);
+        }
     }
 }
 

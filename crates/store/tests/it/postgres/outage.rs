@@ -78,7 +78,7 @@ impl Load {
 async fn becomes(store: &Arc<dyn Store>, wanted: impl Fn(&Health) -> bool) -> Health {
     let mut health = store.health();
     let reached = tokio::time::timeout(PATIENCE, health.wait_for(wanted)).await;
-    reached.expect("the health does not change").unwrap().clone()
+    reached.unwrap().unwrap().clone()
 }
 
 async fn asked(client: &Client, sql: &str) -> i64 {
