@@ -1,9 +1,5 @@
-//! Storage of journals. The contract ([`Store`]) is prose here and one suite in `windlass-testkit`; memory
-//! and SQLite implement it.
-//!
-//! The feature `postgres` adds a spike on PostgreSQL that implements it too, with several connections and
-//! several processes, so that the contract stays one that they can keep. It is not ready for production: a
-//! policy for migrations and tuning are missing.
+//! Storage of journals. The contract ([`Store`]) is prose here and one suite in `windlass-testkit`; memory, SQLite and (feature
+//! `postgres`) PostgreSQL implement it. A database on PostgreSQL is shared by several processes.
 //!
 //! A store knows nothing of calls: it keeps rows, in the order in which a session's owner sent them, and
 //! refuses writes of former owners.
@@ -24,6 +20,7 @@ pub mod postgres;
 mod queue;
 mod record;
 pub mod sqlite;
+mod wakes;
 
 pub use answer::Answer;
 pub use change::{
@@ -40,6 +37,7 @@ pub use record::{
     blob_key, gone_value,
 };
 pub use sqlite::SqliteStore;
+pub use wakes::{WakeWay, Wakes};
 
 use tokio::sync::watch;
 use windlass_core::handle::Secret;
@@ -186,6 +184,19 @@ pub trait Store: Send + Sync + 'static {
         watch::channel(Health::Ready).1
     }
 
+    /// Wakes whoever waits for this target, in any process on the store: soon, at most once in a while, or not at all.
+    fn wake(&self, _target: &str) {}
+
+    /// The wakes of a target from now on. They are hints: whoever waits for something looks for it from time to time all the same.
+    fn wakes(&self, _target: &str) -> Wakes {
+        Wakes::never()
+    }
+
+    /// How wakes reach other processes.
+    fn wake_way(&self) -> WakeWay {
+        WakeWay::Poll
+    }
+
     /// Whether the data is a copy of data that another owner may still be working on, so that nothing of it
     /// may be acted on. It stays a copy until [`own_file`](Store::own_file) has returned.
     fn is_copy(&self) -> bool {
@@ -217,7 +228,7 @@ pub enum Original {
 }
 
 /// The durability of an acknowledged commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
     /// None: it is gone with the process.
     Memory,
@@ -225,6 +236,8 @@ pub enum Durability {
     Relaxed,
     /// Survives the death of the process and a power cut.
     Full,
+    /// Also survives the loss of the server: a replica has it.
+    Replicated,
 }
 
 impl std::fmt::Display for Durability {
@@ -233,6 +246,7 @@ impl std::fmt::Display for Durability {
             Durability::Memory => "memory",
             Durability::Relaxed => "relaxed",
             Durability::Full => "full",
+            Durability::Replicated => "full+replica",
         })
     }
 }

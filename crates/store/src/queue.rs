@@ -9,6 +9,24 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
+/// A commit that takes so long is slow: callers come back sooner.
+const SLOW_COMMIT: Duration = Duration::from_millis(2);
+
+/// The maximum wait for callers that were just answered.
+const GATHER_MAX: Duration = Duration::from_millis(1);
+
+/// A group of this many requests is a crowd: waiting for as many again costs no single caller anything.
+const CROWD: usize = 3;
+
+/// A commit costs the processor about as much as this many changes, so there is little to gain by waiting for more.
+const CROWD_CHANGES: usize = 16;
+
+/// A disk that takes longer for a commit is waited for by the writer's thread only: a caller's thread has other tasks.
+const LED_MAX: Duration = Duration::from_millis(1);
+
+/// The maximum wait for a crowd where commits are fast: a fraction of what its calls take anyway.
+const CROWD_GATHER: Duration = Duration::from_micros(600);
+
 /// The receiver of the answer.
 pub(crate) type WriteReply<T> = oneshot::Sender<Result<T, StoreError>>;
 
@@ -102,12 +120,38 @@ pub(crate) struct Gather {
     pub lone: bool,
 }
 
+impl Gather {
+    /// Whom to wait for after a group whose commit took so long. If that is long, for all callers that are now
+    /// answered, since they come back soon, in time for the next commit. If it is short, for a part of a crowd: commits of a
+    /// few changes each would cost the processors more than the changes do. A single caller is never waited for.
+    pub fn after(group: &[WriteRequest], took: Duration) -> Gather {
+        let changes = group.iter().map(WriteRequest::changes).sum();
+        if took >= SLOW_COMMIT {
+            Gather { changes, patience: (took / 4).min(GATHER_MAX), lone: false }
+        } else if group.len() >= CROWD {
+            Gather { changes: changes.min(CROWD_CHANGES), patience: CROWD_GATHER, lone: false }
+        } else {
+            Gather { lone: group.len() == 1 && took < LED_MAX, ..Gather::default() }
+        }
+    }
+}
+
 /// The queue of the writer.
 pub(crate) struct WriteQueue {
     state: Mutex<QueueState>,
     filled: Condvar,
     emptied: Condvar,
     changes_max: usize,
+    when_full: WhenFull,
+}
+
+/// What becomes of a request that does not fit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WhenFull {
+    /// Its caller waits: the writer is on this machine, and takes some soon.
+    Waits,
+    /// It is refused: the writer depends on another machine, and nothing may stand still with it.
+    Refused,
 }
 
 #[derive(Default)]
@@ -137,12 +181,23 @@ fn poisoned(because: Arc<str>) -> StoreError {
 }
 
 impl WriteQueue {
-    /// A queue for about this many changes.
+    /// A queue for about this many changes. Whoever fills it waits.
     pub fn new(changes_max: usize) -> WriteQueue {
-        WriteQueue { state: Mutex::default(), filled: Condvar::new(), emptied: Condvar::new(), changes_max }
+        WriteQueue::with(changes_max, WhenFull::Waits)
     }
 
-    /// Appends a request. When the queue is full this blocks until the writer has taken some: waiting in a
+    /// A queue for about this many changes that never blocks: requests that do not fit are refused.
+    #[cfg(feature = "postgres")]
+    pub fn refusing(changes_max: usize) -> WriteQueue {
+        WriteQueue::with(changes_max, WhenFull::Refused)
+    }
+
+    fn with(changes_max: usize, when_full: WhenFull) -> WriteQueue {
+        let (filled, emptied) = (Condvar::new(), Condvar::new());
+        WriteQueue { state: Mutex::default(), filled, emptied, changes_max, when_full }
+    }
+
+    /// Appends a request. When the queue is full this blocks until the writer has taken some, unless it refuses: waiting in a
     /// future instead would let a later commit of the same session overtake. While the writer is stalled
     /// nobody is blocked, since that may last: requests that do not fit are refused.
     pub fn push(&self, request: WriteRequest) {
@@ -195,7 +250,13 @@ impl WriteQueue {
     fn append(&self, request: WriteRequest) -> MutexGuard<'_, QueueState> {
         let mut state = self.lock();
         let is_full = |state: &QueueState| state.changes >= self.changes_max;
-        while is_full(&state) && state.ended.is_none() && state.stalled.is_none() {
+        while is_full(&state)
+            && state.ended.is_none()
+            && state.stalled.is_none()
+            && self.when_full == WhenFull::Waits
+        {
+            // Nobody may lead what waits.
+            self.wake(&mut state);
             state = self.emptied.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let full = is_full(&state);
@@ -203,6 +264,9 @@ impl WriteQueue {
             (Some(QueueEnd::Closed), _) => request.fail(StoreError::Closed),
             (Some(QueueEnd::Poisoned(because)), _) => request.fail(poisoned(because.clone())),
             (None, Some(because)) if full => request.fail(StoreError::Stalled { because: because.clone() }),
+            (None, None) if full => {
+                request.fail(StoreError::Stalled { because: "writes come faster than it takes them".into() })
+            }
             (None, _) => {
                 state.changes += request.changes();
                 state.requests.push_back(request);
@@ -376,5 +440,36 @@ impl<E: std::fmt::Display> std::fmt::Display for GroupFailure<E> {
 impl<E: std::error::Error + 'static> std::error::Error for GroupFailure<E> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&*self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commit() -> WriteRequest {
+        WriteRequest::Commit { changes: Vec::new(), reply: oneshot::channel().0 }
+    }
+
+    #[test]
+    fn callers_are_waited_for_where_commits_are_slow() {
+        let group = [commit(), commit()];
+        for (took_ms, changes, patience_ms) in
+            [(0, 0, 0), (1, 0, 0), (2, 2, 0), (3, 2, 0), (4, 2, 1), (99, 2, 1)]
+        {
+            let gather = Gather::after(&group, Duration::from_millis(took_ms));
+            let patience = gather.patience.as_millis();
+            assert_eq!((gather.changes, patience), (changes, patience_ms), "{took_ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_crowd_is_waited_for_and_nobody_alone() {
+        for (requests, changes) in [(1, 0), (2, 0), (3, 3), (16, 16), (64, 16)] {
+            let group: Vec<WriteRequest> = (0..requests).map(|_| commit()).collect();
+            let gather = Gather::after(&group, Duration::from_micros(150));
+            assert_eq!(gather.changes, changes, "{requests} requests");
+            assert_eq!(gather.patience > Duration::ZERO, changes > 0, "{requests} requests");
+        }
     }
 }

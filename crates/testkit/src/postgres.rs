@@ -6,11 +6,11 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Where Debian and its relatives put the programs, one folder per version.
@@ -32,11 +32,17 @@ max_connections = 200
 shared_buffers = 64MB
 ";
 
-/// Runs the server until its standard input ends, and removes what it left.
+/// Runs the server until its standard input ends, and removes what it left. Until then it stops and starts the server as it is told,
+/// and says when a stop is done.
 const GUARD: &str = r#"
-"$1" -D "$2/data" -k "$2" >"$2/log" 2>&1 &
-server=$!
-read -r _ignored
+start() { "$1" -D "$2/data" -k "$2" >>"$2/log" 2>&1 & server=$!; }
+start "$1" "$2"
+while read -r order; do
+    case "$order" in
+        stop) kill -QUIT "$server"; wait "$server"; echo stopped ;;
+        start) start "$1" "$2" ;;
+    esac
+done
 kill -QUIT "$server"
 wait "$server"
 rm -rf "$2"
@@ -46,9 +52,10 @@ rm -rf "$2"
 pub struct Cluster {
     programs: PathBuf,
     folder: PathBuf,
+    port: u16,
     databases: AtomicU32,
     /// Its standard input holds the server up.
-    _guard: Child,
+    guard: Mutex<Child>,
 }
 
 impl Cluster {
@@ -57,17 +64,50 @@ impl Cluster {
     /// `env!("CARGO_TARGET_TMPDIR")` of the test.
     pub fn of_process(templates: &str) -> Option<&'static Cluster> {
         static CLUSTER: OnceLock<Option<Cluster>> = OnceLock::new();
-        let started = CLUSTER.get_or_init(|| match start(Path::new(templates)) {
-            Ok(cluster) => Some(cluster),
-            Err(error) if std::env::var_os(EXPECTED).is_some_and(|value| value == "1") => {
-                panic!("{EXPECTED} is set, and there is no PostgreSQL: {error:#}");
-            }
-            Err(error) => {
-                say(&format!("SKIPPED, there is no PostgreSQL to test with: {error:#}"));
-                None
-            }
-        });
-        started.as_ref()
+        CLUSTER.get_or_init(|| Cluster::alone(templates, |_| Ok(String::new()))).as_ref()
+    }
+
+    /// A server of its own, which may be stopped. `settings` is given its data folder, and returns what is added to its configuration.
+    pub fn alone(templates: &str, settings: impl FnOnce(&Path) -> Result<String>) -> Option<Cluster> {
+        unless_missing("PostgreSQL", start(Path::new(templates), settings))
+    }
+
+    /// Stops the server as a crash does, and waits until it is gone.
+    pub fn stop(&self) {
+        let mut guard = self.guard.lock().unwrap();
+        guard.stdin.as_mut().unwrap().write_all(b"stop\n").unwrap();
+        let mut told = [0; b"stopped\n".len()];
+        guard.stdout.as_mut().unwrap().read_exact(&mut told).unwrap();
+    }
+
+    /// Starts the server after a stop, and waits until it can be used.
+    pub fn start(&self) {
+        let before = self.times_ready();
+        self.guard.lock().unwrap().stdin.as_mut().unwrap().write_all(b"start\n").unwrap();
+        let started = Instant::now();
+        while self.times_ready() == before {
+            assert!(started.elapsed() < START_MAX, "the server did not start again");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn times_ready(&self) -> usize {
+        self.log().matches(READY).count()
+    }
+
+    /// Everything that the server has logged.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.folder.join("log")).unwrap_or_default()).into_owned()
+    }
+
+    /// The port of the server, if its settings let it listen on one.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The folder of its socket.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// A new empty database, as a client is told of it.
@@ -75,17 +115,31 @@ impl Cluster {
         let name = format!("case_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         let mut psql = Command::new(self.programs.join("psql"));
         psql.args(["-q", "-U", "windlass", "-d", "postgres", "-c", &format!("CREATE DATABASE {name}"), "-h"]);
-        run(psql.arg(&self.folder)).unwrap();
-        format!("host={} user=windlass dbname={name}", self.folder.display())
+        run(psql.arg(&self.folder).args(["-p", &self.port.to_string()])).unwrap();
+        format!("host={} port={} user=windlass dbname={name}", self.folder.display(), self.port)
     }
 
     /// The socket that it listens on.
     pub fn socket(&self) -> PathBuf {
-        self.folder.join(".s.PGSQL.5432")
+        self.folder.join(format!(".s.PGSQL.{}", self.port))
     }
 }
 
-fn start(templates: &Path) -> Result<Cluster> {
+/// What was made; `None` if it cannot be: then it is said why, or is a failure where it is expected.
+pub fn unless_missing<T>(what: &str, made: Result<T>) -> Option<T> {
+    match made {
+        Ok(made) => Some(made),
+        Err(error) if std::env::var_os(EXPECTED).is_some_and(|value| value == "1") => {
+            panic!("{EXPECTED} is set, and there is no {what}: {error:#}");
+        }
+        Err(error) => {
+            say(&format!("SKIPPED, there is no {what} to test with: {error:#}"));
+            None
+        }
+    }
+}
+
+fn start(templates: &Path, settings: impl FnOnce(&Path) -> Result<String>) -> Result<Cluster> {
     std::fs::create_dir_all(templates)?;
     let lock = File::create(templates.join("postgres.lock"))?;
     lock.lock()?;
@@ -97,26 +151,33 @@ fn start(templates: &Path) -> Result<Cluster> {
     drop(lock);
     let folder = own_folder()?;
     run(Command::new("cp").arg("-r").arg(&template).arg(folder.join("data")))?;
+    let port = free_port()?;
+    let more = settings(&folder.join("data"))?;
+    let mut file = File::options().append(true).open(folder.join("data/postgresql.conf"))?;
+    writeln!(file, "port = {port}\n{more}")?;
     give(&folder)?;
     let guard = as_server()
         .args(["sh", "-c", GUARD, "windlass-postgres"])
         .arg(programs.join("postgres"))
         .arg(&folder)
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .context("the server could not be started")?;
-    let cluster = Cluster { programs, folder, databases: AtomicU32::new(0), _guard: guard };
-    let (log, started) = (cluster.folder.join("log"), Instant::now());
-    loop {
-        let said = std::fs::read_to_string(&log).unwrap_or_default();
-        if said.contains(READY) {
-            return Ok(cluster);
-        }
-        ensure!(started.elapsed() < START_MAX, "the server did not start: {said}");
+    let (databases, guard) = (AtomicU32::new(0), Mutex::new(guard));
+    let cluster = Cluster { programs, folder, port, databases, guard };
+    let started = Instant::now();
+    while cluster.times_ready() == 0 {
+        ensure!(started.elapsed() < START_MAX, "the server did not start: {}", cluster.log());
         std::thread::sleep(Duration::from_millis(5));
     }
+    Ok(cluster)
+}
+
+/// A port of this machine that nobody uses now.
+pub fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// The folder of the newest installed programs.
@@ -136,13 +197,83 @@ fn programs() -> Option<PathBuf> {
 }
 
 fn install() -> Result<PathBuf> {
+    install_package("postgresql")?;
+    programs().context("apt-get installed no initdb")
+}
+
+fn install_package(package: &str) -> Result<()> {
     ensure!(is_root(), "it is not installed, and only root may install it");
-    say("PostgreSQL is not installed: apt-get install -y postgresql");
+    say(&format!("{package} is not installed: apt-get install -y {package}"));
     let apt =
         |args: &[&str]| run(Command::new("apt-get").args(args).env("DEBIAN_FRONTEND", "noninteractive"));
-    let wanted = ["install", "-y", "--no-install-recommends", "postgresql"];
-    apt(&wanted).or_else(|_| apt(&["update"]).and_then(|()| apt(&wanted)))?;
-    programs().context("apt-get installed no initdb")
+    let wanted = ["install", "-y", "--no-install-recommends", package];
+    apt(&wanted).or_else(|_| apt(&["update"]).and_then(|()| apt(&wanted)))
+}
+
+/// A pool in transaction mode in front of a server: pgbouncer.
+pub struct Pool {
+    port: u16,
+    process: Child,
+    folder: PathBuf,
+}
+
+impl Pool {
+    /// A pool in front of a server, if there can be one. At most `connections` go to each database.
+    pub fn start(cluster: &Cluster, connections: u32) -> Option<Pool> {
+        unless_missing("pgbouncer", start_pool(cluster, connections))
+    }
+
+    /// A database as it is reached through the pool.
+    pub fn url(&self, database: &str) -> String {
+        let (_, name) = database.split_once("user=").unwrap();
+        format!("host=127.0.0.1 port={} user={name}", self.port)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // It is the child of this process, and nothing of it is needed.
+        let _killed = self.process.kill();
+        let _ended = self.process.wait();
+        let _removed = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn start_pool(cluster: &Cluster, connections: u32) -> Result<Pool> {
+    let program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].map(Path::new);
+    let installed = || program.iter().find(|program| program.exists());
+    if installed().is_none() {
+        install_package("pgbouncer")?;
+    }
+    let program = installed().context("apt-get installed no pgbouncer")?;
+    let (folder, port) = (own_folder()?, free_port()?);
+    let settings = format!(
+        "[databases]\n* = host={} port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+         auth_type = any\nauth_file = {}\npool_mode = transaction\ndefault_pool_size = {connections}\nmax_client_conn = 500\n",
+        cluster.folder.display(),
+        cluster.port,
+        folder.join("users").display(),
+    );
+    // With `any` everybody is the user of the server.
+    let settings = settings.replace("* = host", "* = user=windlass host");
+    std::fs::write(folder.join("users"), "\"windlass\" \"\"\n")?;
+    std::fs::write(folder.join("pool.ini"), settings)?;
+    give(&folder)?;
+    let log = File::create(folder.join("log"))?;
+    let mut command = Command::new(program);
+    command.arg("-q");
+    if is_root() {
+        command.args(["-u", server_user()]);
+    }
+    let process = command.arg(folder.join("pool.ini")).stderr(log).stdout(Stdio::null()).spawn()?;
+    let pool = Pool { port, process, folder };
+    let started = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        let said = std::fs::read_to_string(pool.folder.join("log")).unwrap_or_default();
+        ensure!(started.elapsed() < START_MAX, "pgbouncer did not start: {said}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(pool)
 }
 
 /// A folder that `initdb` has filled, made once.

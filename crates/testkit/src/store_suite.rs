@@ -63,11 +63,18 @@ pub struct SuiteStore {
     pub folder: Option<TempDir>,
 }
 
-/// One `#[tokio::test]` per case, in a module of this name. `$make` is called once per case.
+/// One `#[tokio::test]` per case, in a module of this name; or one for all cases, with `as one test:` before the name. `$make` is
+/// called once per case.
 #[macro_export]
 macro_rules! store_suite {
+    (as one test: $name:ident, $make:expr) => {
+        $crate::store_suite! { cases: one $name, $make }
+    };
     ($name:ident, $make:expr) => {
-        $crate::store_suite! { $name, $make,
+        $crate::store_suite! { cases: each $name, $make }
+    };
+    (cases: $how:ident $name:ident, $make:expr) => {
+        $crate::store_suite! { $how: $name, $make,
             a_change_is_applied_whole_or_not_at_all,
             neighbours_of_a_refused_change_are_applied,
             entries_are_numbered_in_order_without_gaps,
@@ -121,7 +128,24 @@ macro_rules! store_suite {
             what_two_owners_write_keeps_its_order,
         }
     };
-    ($name:ident, $make:expr, $($case:ident),+; $($shared:ident,)+) => {
+    (one: $name:ident, $make:expr, $($case:ident),+; $($shared:ident,)+) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            $(
+                println!("{}", stringify!($shared));
+                let made: Option<$crate::store_suite::SuiteStore> = $make.into();
+                let Some(made) = made else { return };
+                $crate::store_suite::$shared(&made.store, &made.other).await;
+            )+
+            $(
+                println!("{}", stringify!($case));
+                let made: Option<$crate::store_suite::SuiteStore> = $make.into();
+                let Some(made) = made else { return };
+                $crate::store_suite::$case(&made.store).await;
+            )+
+        }
+    };
+    (each: $name:ident, $make:expr, $($case:ident),+; $($shared:ident,)+) => {
         mod $name {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,11 +4,12 @@
 //! Nothing is asked before: if a version, a batch or a row is there already, the statement fails as a whole, and the group is
 //! judged the long way, from what is recorded. Only there a change is refused.
 
-use super::connection::{Meaning, answered};
-use super::group::{
-    GroupFault, GroupMark, GroupOutcome, JudgedGroup, Param, STATEMENT_BYTES_MAX, Writing, column,
-};
+use super::connection::Param;
+use super::doubt::GroupMark;
+use super::group::{GroupFault, GroupOutcome, JudgedGroup, STATEMENT_BYTES_MAX, Writing, column};
 use super::judge::{GroupWrites, JudgeAnswers, JudgedSession, SessionWrite, judge};
+use super::statements as sql;
+use super::states::SqlMeaning;
 use super::version::{KnownVersions, VERSIONS_KEPT};
 use crate::chain::int;
 use crate::change::{Change, Hold, Row, SessionChange};
@@ -79,12 +80,14 @@ impl Writing {
     /// Appends a group.
     pub async fn append(&self, group: PlainGroup<'_>, mark: GroupMark) -> Result<GroupOutcome, GroupFault> {
         let PlainGroup { told, writes } = group;
-        let appended = answered(Box::pin(self.append_writes(&writes, mark))).await;
+        let appended = self.unwarned(Box::pin(self.append_writes(&writes, mark))).await;
         let group = JudgedGroup { told, versions: writes.versions() };
         match appended {
             Ok(_) => Ok(GroupOutcome::Committed(group)),
             // Without an answer it may be on its way, and be committed later.
-            Err(failure) if failure.meaning() == Meaning::Lost => Err(GroupFault::InDoubt { failure, group }),
+            Err(failure) if failure.meaning() == SqlMeaning::Lost => {
+                Err(GroupFault::InDoubt { failure, group })
+            }
             Err(failure) => Err(GroupFault::Undone(failure)),
         }
     }
@@ -114,8 +117,9 @@ impl Writing {
             found.map(|((session, no), _)| (*no, *session)).unzip()
         };
         let (opened, closed) = (open(true), open(false));
-        let writer = &mark.writer[..];
-        let params: [Param<'_>; 22] = [
+        let (writer, lock_ms) = (&mark.writer[..], self.times.lock_ms());
+        let params: [Param<'_>; 23] = [
+            &lock_ms,
             &writer,
             &mark.group,
             &session,
@@ -139,6 +143,6 @@ impl Writing {
             &closed.0,
             &closed.1,
         ];
-        self.client.execute(&self.sql.append, &params).await
+        self.link.execute(&sql::APPEND, &params).await
     }
 }

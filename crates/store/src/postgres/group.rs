@@ -1,37 +1,59 @@
 //! One group in one transaction: lock and read, judge, write, commit. Three round trips, however many changes. Groups that
 //! need no question take one: see `append`.
 
-use super::connection::{DatabaseFailure, answered};
+use super::connection::{DatabaseFailure, DatabaseLink, Param, answered};
+use super::doubt::GroupMark;
 use super::judge::{
     Entries, GroupWrites, JudgeAnswers, JudgeQuestions, JudgedSession, Key, RecordPlace, SentMessage,
     SessionWrite, judge,
 };
-use super::statements::PostgresStatements;
+use super::statements::{self as sql, TypedStatement};
 use super::version::{SessionVersion, VERSIONS_KEPT};
 use crate::chain::{ChainLink, int, uint};
 use crate::queue::{WriteOutcome, WriteRequest};
 use crate::record::gone_hash;
 use crate::{PIECE_ROWS, Removed, Shelf, Space, gone_value};
 use std::collections::{HashMap, HashSet, VecDeque};
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Error, Statement};
+use std::time::Duration;
+use tokio_postgres::Error;
 use windlass_core::handle::Secret;
 use windlass_core::ids::{Lookup, SessionNo};
 
 /// The maximum size of one statement, far below the gigabyte a message may have.
 pub(super) const STATEMENT_BYTES_MAX: usize = 16 << 20;
+
 /// A connection that writes.
 pub(super) struct Writing {
-    pub client: Client,
-    pub sql: PostgresStatements,
+    pub link: DatabaseLink,
     pub secret: Secret,
+    pub times: WriteTimes,
 }
 
-/// The writer and the number of a group.
+/// How long a writer waits.
 #[derive(Clone, Copy)]
-pub(super) struct GroupMark {
-    pub writer: [u8; 16],
-    pub group: i64,
+pub(super) struct WriteTimes {
+    /// For an answer of the server.
+    pub reply: Duration,
+    /// For the next statement of a transaction, before the server ends it: one of a stopped worker must not keep its locks for
+    /// longer than its lease.
+    pub idle: Duration,
+}
+
+impl WriteTimes {
+    /// For a lock that somebody else holds. Shorter than for an answer, so that a server that is locked differs from one that is lost.
+    pub fn lock_ms(self) -> i64 {
+        millis(self.reply / 2)
+    }
+
+    /// Begins a transaction.
+    fn begin(self) -> String {
+        let (lock_ms, idle_ms) = (self.lock_ms(), millis(self.idle));
+        format!("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT windlass.begin({lock_ms}, {idle_ms})")
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX).max(1)
 }
 
 /// Why a group is not known to be durable.
@@ -66,57 +88,52 @@ impl Writing {
         block: bool,
     ) -> Result<GroupOutcome, GroupFault> {
         let asked = JudgeQuestions::of(group, &self.secret);
-        let known = answered(Box::pin(self.ask(&asked, block))).await.map_err(GroupFault::Undone)?;
+        let reply = self.times.reply;
+        let known = answered(reply, Box::pin(self.ask(&asked, block))).await.map_err(GroupFault::Undone)?;
         let (mut told, writes) = judge(group, known, &self.secret);
         if writes.is_empty() {
-            answered(self.client.batch_execute("ROLLBACK")).await.map_err(GroupFault::Undone)?;
+            self.rollback().await.map_err(GroupFault::Undone)?;
             return Ok(GroupOutcome::Nothing(told));
         }
-        let right = answered(Box::pin(self.write(&writes, mark))).await.map_err(GroupFault::Undone)?;
+        let right = answered(reply, Box::pin(self.write(&writes, mark))).await.map_err(GroupFault::Undone)?;
         right.map_err(|what| GroupFault::Undone(DatabaseFailure::Impossible(what)))?;
-        answered(self.expire(&writes.expired)).await.map_err(GroupFault::Undone)?;
-        answered(self.remove(&writes.removals, &mut told)).await.map_err(GroupFault::Undone)?;
+        answered(reply, self.expire(&writes.expired)).await.map_err(GroupFault::Undone)?;
+        answered(reply, self.remove(&writes.removals, &mut told)).await.map_err(GroupFault::Undone)?;
         let group = JudgedGroup { told, versions: writes.versions() };
         // Every statement before it succeeded, so this cannot silently become a ROLLBACK.
-        match answered(self.client.batch_execute("COMMIT")).await {
+        match self.unwarned(self.link.client.batch_execute("COMMIT")).await {
             Ok(()) => Ok(GroupOutcome::Committed(group)),
             Err(failure) => Err(GroupFault::InDoubt { failure, group }),
         }
     }
 
-    /// Whether this group was committed; if not, it never will be. Waits for a transaction that has not ended.
-    pub async fn is_done(&self, mark: GroupMark) -> Result<bool, DatabaseFailure> {
-        let params: [Param<'_>; 2] = [&&mark.writer[..], &mark.group];
-        answered(self.client.execute(&self.sql.void_group, &params)).await?;
-        let row = answered(self.client.query_opt(&self.sql.group_done, &params)).await?;
-        Ok(row.ok_or(DatabaseFailure::Impossible("the writer's own row is gone"))?.try_get(0)?)
+    /// Waits for a commit. The server warns if it committed and gave up waiting for a replica.
+    pub async fn unwarned<T>(
+        &self,
+        commit: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, DatabaseFailure> {
+        // Earlier ones were about something else.
+        drop(self.link.warning());
+        let done = answered(self.times.reply, commit).await?;
+        self.link.warning().map_or(Ok(done), |warning| Err(DatabaseFailure::Warned(warning)))
     }
 
-    /// Checks that the last group of this writer is there: a server that lacks it has lost acknowledged writes.
-    pub async fn remembers(&self, mark: GroupMark) -> Result<(), DatabaseFailure> {
-        if mark.group == 0 {
-            return Ok(());
-        }
-        let params: [Param<'_>; 2] = [&&mark.writer[..], &mark.group];
-        let found = answered(self.client.query_opt(&self.sql.group_done, &params)).await?;
-        found.map(|_row| ()).ok_or(DatabaseFailure::Impossible("it has lost a group that was committed"))
-    }
-
-    /// Deletes the rows of the groups of a writer that ends.
-    pub async fn leave(&self, mark: GroupMark) -> Result<u64, DatabaseFailure> {
-        answered(self.client.execute(&self.sql.forget_groups, &[&&mark.writer[..]])).await
+    /// Ends a transaction without its writes.
+    pub async fn rollback(&self) -> Result<(), DatabaseFailure> {
+        answered(self.times.reply, self.link.client.batch_execute("ROLLBACK")).await
     }
 
     /// The look-ups of a session's batches, at most so many.
     pub async fn lookups(&self, session: SessionNo, most: usize) -> Result<HashSet<Lookup>, Error> {
         let params: [Param<'_>; 2] = [&session.0.cast_signed(), &(most as i64)];
-        let rows = self.client.query(&self.sql.lookups, &params).await?;
+        let rows = self.link.query(&sql::LOOKUPS, &params).await?;
         rows.iter().map(|row| Ok(Lookup(fixed(row.try_get(0)?)))).collect()
     }
 
     /// Begins, locks, and reads; in this order, which is why the futures are polled in it.
     async fn ask<'g>(&self, asked: &JudgeQuestions, block: bool) -> Result<JudgeAnswers<'g>, Error> {
-        let (client, sql) = (&self.client, &self.sql);
+        let link = &self.link;
+        let begin = self.times.begin();
         let sessions: Vec<i64> = asked.sessions.iter().copied().collect();
         let blocked: Vec<i64> = asked.changed.iter().copied().filter(|_| block).collect();
         let mut wanted = KeyQuestions::default();
@@ -130,18 +147,18 @@ impl Writing {
         let expiring: Vec<i64> = asked.expiring.iter().copied().collect();
         let (_begun, _locked, seats, names, gone, batches, rows, pieces, messages, records, expiring) = tokio::try_join!(
             biased;
-            client.batch_execute("BEGIN"),
-            query(client, &sql.lock_records, locks.len(), [&locks]),
+            link.client.batch_execute(&begin),
+            query(link, &sql::LOCK_RECORDS, locks.len(), [&locks]),
             self.seats(&sessions, &blocked),
-            query(client, &sql.names, names.len(), [names]),
+            query(link, &sql::NAMES, names.len(), [names]),
             // After the names: of a session whose removal ends meanwhile, one of the two is found.
-            query(client, &sql.gone, gone.len(), [gone]),
-            query(client, &sql.batches, batches_wanted, [batches, lookups]),
-            query(client, &sql.rows, rows.len(), [rows]),
-            query(client, &sql.pieces, pieces.len(), [pieces]),
-            query(client, &sql.messages, of.len(), [&of, &keys]),
-            records.ask(client, sql),
-            query(client, &sql.expiring, expiring.len(), [&expiring]),
+            query(link, &sql::GONE, gone.len(), [gone]),
+            query(link, &sql::BATCHES, batches_wanted, [batches, lookups]),
+            query(link, &sql::ROWS, rows.len(), [rows]),
+            query(link, &sql::PIECES, pieces.len(), [pieces]),
+            query(link, &sql::MESSAGES, of.len(), [&of, &keys]),
+            records.ask(link),
+            query(link, &sql::EXPIRING, expiring.len(), [&expiring]),
         )?;
         let mut known = JudgeAnswers {
             records: records.0,
@@ -192,12 +209,12 @@ impl Writing {
         sessions: &Vec<i64>,
         blocked: &Vec<i64>,
     ) -> Result<Vec<tokio_postgres::Row>, Error> {
-        let (client, sql) = (&self.client, &self.sql);
+        let link = &self.link;
         let (_locked, _blocked, seats) = tokio::try_join!(
             biased;
-            query(client, &sql.lock_sessions, sessions.len(), [sessions]),
-            query(client, &sql.block, blocked.len(), [blocked]),
-            query(client, &sql.seats, sessions.len(), [sessions]),
+            query(link, &sql::LOCK_SESSIONS, sessions.len(), [sessions]),
+            query(link, &sql::BLOCK, blocked.len(), [blocked]),
+            query(link, &sql::SEATS, sessions.len(), [sessions]),
         )?;
         Ok(seats)
     }
@@ -231,7 +248,7 @@ impl Writing {
     /// Removes the rows of batches that expire.
     async fn expire(&self, batches: &[(i64, i64)]) -> Result<u64, Error> {
         let (session, no) = (column(batches, |batch| batch.0), column(batches, |batch| batch.1));
-        self.execute(&self.sql.expire, no.len(), &[&session, &no]).await
+        self.execute(&sql::EXPIRE, no.len(), &[&session, &no]).await
     }
 
     /// Removes pieces of sessions, and returns which sessions are gone.
@@ -240,7 +257,7 @@ impl Writing {
         for (at, session, most) in removals {
             let params: [Param<'_>; 5] =
                 [session, most, &&spaces[..], &Space::Blob.number(), &int(PIECE_ROWS)];
-            let is_left: bool = self.client.query_one(&self.sql.remove, &params).await?.try_get(0)?;
+            let is_left: bool = self.link.query(&sql::REMOVE, &params).await?[0].try_get(0)?;
             if !is_left {
                 self.remove_session(*session).await?;
                 told[*at] = WriteOutcome::Remove(Ok(Removed::All));
@@ -252,14 +269,14 @@ impl Writing {
     /// Removes the row of a session of which nothing else is left, and keeps a hash of its name.
     async fn remove_session(&self, session: i64) -> Result<(), Error> {
         let removing = Space::Removing.number();
-        for row in self.client.query(&self.sql.remove_session, &[&session, &removing]).await? {
+        for row in self.link.query(&sql::REMOVE_SESSION, &[&session, &removing]).await? {
             let (name, principal): (Vec<u8>, Option<Vec<u8>>) = (row.try_get(0)?, row.try_get(1)?);
             let name = String::from_utf8_lossy(&name);
             let principal = principal.as_deref().map(String::from_utf8_lossy);
             let key = gone_hash(&self.secret, &name);
             let value = gone_value(&self.secret, &name, principal.as_deref());
             if !windlass_core::mutant::breaks("name-reused") {
-                self.client.execute(&self.sql.insert_gone, &[&&key.as_bytes()[..], &&value[..]]).await?;
+                self.link.execute(&sql::INSERT_GONE, &[&&key.as_bytes()[..], &&value[..]]).await?;
             }
         }
         Ok(())
@@ -267,7 +284,7 @@ impl Writing {
 
     /// Inserts the row by which the group is found.
     async fn mark(&self, mark: GroupMark) -> Result<u64, Error> {
-        self.client.execute(&self.sql.insert_group, &[&&mark.writer[..], &mark.group]).await
+        self.link.execute(&sql::INSERT_GROUP, &[&&mark.writer[..], &mark.group]).await
     }
 
     async fn insert_versions(&self, writes: &GroupWrites<'_>) -> Result<(), Error> {
@@ -280,11 +297,11 @@ impl Writing {
         let generation = column(&seats, |(_, seat)| int(seat.last.generation));
         let taken = column(&seats, |(_, seat)| seat.write == SessionWrite::Taken);
         let columns: [Param<'_>; 7] = [&session, &version, &fence, &head, &chain, &generation, &taken];
-        self.execute(&self.sql.insert_versions, session.len(), &columns).await?;
+        self.execute(&sql::INSERT_VERSIONS, session.len(), &columns).await?;
         let many: Vec<_> = seats.iter().filter(|(_, seat)| seat.last.version % VERSIONS_KEPT == 0).collect();
         let (session, version) =
             (column(&many, |(no, _)| **no), column(&many, |(_, seat)| int(seat.last.version)));
-        self.execute(&self.sql.forget_versions, session.len(), &[&session, &version]).await?;
+        self.execute(&sql::FORGET_VERSIONS, session.len(), &[&session, &version]).await?;
         Ok(())
     }
 
@@ -299,7 +316,7 @@ impl Writing {
         let name = column(&opened, |(_, name, ..)| *name);
         let key = column(&opened, |(_, _, key, _)| &key[..]);
         let principal = column(&opened, |(.., principal)| principal.map(str::as_bytes));
-        self.execute(&self.sql.insert_sessions, no.len(), &[&no, &name, &key, &principal]).await
+        self.execute(&sql::INSERT_SESSIONS, no.len(), &[&no, &name, &key, &principal]).await
     }
 
     /// Batches, and which of them are open.
@@ -307,8 +324,8 @@ impl Writing {
         let no = column(&writes.batches, |batch| batch.0);
         let session = column(&writes.batches, |batch| batch.1);
         let lookup = column(&writes.batches, |batch| &batch.2.0[..]);
-        self.execute(&self.sql.insert_batches, no.len(), &[&no, &session, &lookup]).await?;
-        for (statement, wanted) in [(&self.sql.insert_open, true), (&self.sql.delete_open, false)] {
+        self.execute(&sql::INSERT_BATCHES, no.len(), &[&no, &session, &lookup]).await?;
+        for (statement, wanted) in [(&sql::INSERT_OPEN, true), (&sql::DELETE_OPEN, false)] {
             let batches = writes.open.iter().filter(|(_, open)| **open == wanted);
             let (session, no): (Vec<i64>, Vec<i64>) = batches.map(|(key, _)| *key).unzip();
             self.execute(statement, no.len(), &[&session, &no]).await?;
@@ -326,7 +343,7 @@ impl Writing {
             let link = column(rows, |row| &row.link[..]);
             let data = column(rows, |row| row.data);
             let columns: [Param<'_>; 7] = [&key, &session, &first, &count, &before, &link, &data];
-            self.client.execute(&self.sql.insert_journal, &columns).await?;
+            self.link.execute(&sql::INSERT_JOURNAL, &columns).await?;
         }
         Ok(())
     }
@@ -334,12 +351,12 @@ impl Writing {
     /// Cuts come first: pieces written after a cut stay.
     async fn pieces(&self, writes: &GroupWrites<'_>) -> Result<(), Error> {
         let (first, last) = (column(&writes.cuts, |cut| cut.0), column(&writes.cuts, |cut| cut.1));
-        self.execute(&self.sql.cut, first.len(), &[&first, &last]).await?;
+        self.execute(&sql::CUT, first.len(), &[&first, &last]).await?;
         for pieces in parts(&writes.pieces, |piece| piece.2.len()) {
             let key = column(pieces, |piece| piece.0);
             let digest = column(pieces, |piece| &piece.1[..]);
             let data = column(pieces, |piece| piece.2);
-            self.client.execute(&self.sql.insert_chunks, &[&key, &digest, &data]).await?;
+            self.link.execute(&sql::INSERT_CHUNKS, &[&key, &digest, &data]).await?;
         }
         Ok(())
     }
@@ -349,7 +366,7 @@ impl Writing {
         let mark = column(&marks, |(mark, _)| &mark.0[..]);
         let session = column(&marks, |(_, at)| at.0);
         let call = column(&marks, |(_, at)| at.1);
-        self.execute(&self.sql.set_marks, mark.len(), &[&mark, &session, &call]).await
+        self.execute(&sql::SET_MARKS, mark.len(), &[&mark, &session, &call]).await
     }
 
     async fn records(&self, writes: &GroupWrites<'_>) -> Result<(), Error> {
@@ -363,13 +380,13 @@ impl Writing {
             let digest = column(&digests, |digest| &digest[..]);
             let value = column(put, |(_, (_, value))| *value);
             let columns: [Param<'_>; 6] = [&space, &owner, &key, &generation, &digest, &value];
-            self.client.execute(&self.sql.put_records, &columns).await?;
+            self.link.execute(&sql::PUT_RECORDS, &columns).await?;
         }
         let gone: Vec<_> = writes.records.iter().filter(|(_, put)| put.is_none()).collect();
         let space = column(&gone, |(at, _)| at.0.number());
         let owner = column(&gone, |(at, _)| at.0.home().0.cast_signed());
         let key = column(&gone, |(at, _)| &at.1[..]);
-        self.execute(&self.sql.remove_records, gone.len(), &[&space, &owner, &key]).await?;
+        self.execute(&sql::REMOVE_RECORDS, gone.len(), &[&space, &owner, &key]).await?;
         Ok(())
     }
 
@@ -382,29 +399,32 @@ impl Writing {
             let digest = column(messages, |message| &message.1[..]);
             let body = column(messages, |message| &message.2.body[..]);
             let columns: [Param<'_>; 5] = [&session, &key, &key_hash, &digest, &body];
-            self.client.execute(&self.sql.insert_messages, &columns).await?;
+            self.link.execute(&sql::INSERT_MESSAGES, &columns).await?;
         }
         let (session, key) =
             (column(&writes.adopted, |key| key.0), column(&writes.adopted, |key| &key.1[..]));
-        self.execute(&self.sql.adopt, key.len(), &[&session, &key]).await
+        self.execute(&sql::ADOPT, key.len(), &[&session, &key]).await
     }
 
     /// Executes a statement, unless there are no rows.
-    async fn execute(&self, statement: &Statement, rows: usize, columns: &[Param<'_>]) -> Result<u64, Error> {
-        if rows == 0 { Ok(0) } else { self.client.execute(statement, columns).await }
+    async fn execute(
+        &self,
+        statement: &TypedStatement,
+        rows: usize,
+        columns: &[Param<'_>],
+    ) -> Result<u64, Error> {
+        if rows == 0 { Ok(0) } else { self.link.execute(statement, columns).await }
     }
 }
 
-pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
-
 /// Runs a query, unless there are no keys.
 async fn query<const N: usize>(
-    client: &Client,
-    statement: &Statement,
+    link: &DatabaseLink,
+    statement: &TypedStatement,
     asked: usize,
     params: [Param<'_>; N],
 ) -> Result<Vec<tokio_postgres::Row>, Error> {
-    if asked == 0 { Ok(Vec::new()) } else { client.query(statement, &params).await }
+    if asked == 0 { Ok(Vec::new()) } else { link.query(statement, &params).await }
 }
 
 /// One column of many rows, as a PostgreSQL array.
@@ -453,13 +473,13 @@ impl<'a> Shelves<'a> {
     }
 
     /// Generations, counts, and generations for records of the whole store.
-    async fn ask(&self, client: &Client, sql: &PostgresStatements) -> Result<RecordGenerations, Error> {
+    async fn ask(&self, link: &DatabaseLink) -> Result<RecordGenerations, Error> {
         let (counted, puts) = (self.counted_spaces.len(), self.puts as usize);
         let (found, counts, drawn) = tokio::try_join!(
             biased;
-            query(client, &sql.records, self.keys.len(), [&self.spaces, &self.owners, &self.keys]),
-            query(client, &sql.counts, counted, [&self.counted_spaces, &self.counted_owners]),
-            query(client, &sql.generations, puts, [&self.puts]),
+            query(link, &sql::RECORDS, self.keys.len(), [&self.spaces, &self.owners, &self.keys]),
+            query(link, &sql::COUNTS, counted, [&self.counted_spaces, &self.counted_owners]),
+            query(link, &sql::GENERATIONS, puts, [&self.puts]),
         )?;
         let mut records = HashMap::new();
         let mut counted: HashMap<Shelf, u64> = self.asked.counts.iter().map(|shelf| (*shelf, 0)).collect();

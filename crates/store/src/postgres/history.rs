@@ -2,12 +2,11 @@
 
 use super::group::fixed;
 use super::read::{all, most, one};
-use super::readers::{ReadFailure, ReaderConnections};
+use super::readers::{ReadFailure, ReaderConnections, ReaderLink};
 use crate::chain::{self, ChainLink, START, int, row_key, row_of, uint};
 use crate::{Answer, BATCH_ROWS_MAX, JournalRow, StoreError};
-use std::sync::Arc;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Error, Row};
 use windlass_core::ids::{BatchNo, EntryNo, SessionNo};
 
 /// A journal row from the table, not verified yet.
@@ -42,7 +41,7 @@ pub(super) fn of_session(
 /// Rows are never changed, so two queries see one history: where the page begins, and then the page. Rows may expire meanwhile;
 /// those are left out.
 async fn page(
-    client: Arc<Client>,
+    client: ReaderLink,
     session: SessionNo,
     before: Option<EntryNo>,
     limit: u64,
@@ -90,7 +89,7 @@ async fn page(
 
 /// The place before the run of expired rows that ends before this entry, and the link there.
 async fn over_gap(
-    client: &Client,
+    client: &ReaderLink,
     session: SessionNo,
     end: u64,
     link: ChainLink,

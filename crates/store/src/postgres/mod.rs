@@ -1,163 +1,181 @@
-//! The store on PostgreSQL: **a spike** that tests the contract, not yet a store for production.
+//! The store on PostgreSQL, which several processes share.
 //!
-//! It passes the suite of every store, and shows the contract with several writing processes. A write goes `commit` → `queue` of the
-//! session's `lane` → one transaction per group → answer; a read goes to one of the `readers`.
+//! A write goes `commit` → `queue` of the session's `lane` → one transaction per group → answer; a read goes to one of the `readers`.
 //!
 //! A commit appends. Each group inserts a `version` behind the last one of each session it writes to: the session's state from then
 //! on. The key refuses a writer that is not at the end, and taking a session is a version, so a former owner is refused by its own
 //! append. A group of entries and batches whose sessions' versions are known is one statement (`append`); any other one is judged
 //! (`group`, `judge`) from what is read while its sessions' rows are locked. No row is updated by either.
 //!
-//! When the answer to a COMMIT is lost, the lane looks for the row that each group inserts for itself, after waiting for the transaction.
-//! If it is not there, a void row takes its place, and the group can never be committed. If it cannot be found out, the write is
-//! an error and the store is poisoned; nothing is acknowledged on a guess.
+//! When the answer to a COMMIT is lost, or comes with a warning, the lane looks for the row that each group inserts for itself (`doubt`),
+//! after waiting for the transaction. If it is not there, a void row takes its place, and the group can never be committed. Nothing is
+//! acknowledged on a guess.
 //!
-//! Missing: a policy for migrations (there is one format); TLS; deleting the rows of groups of
-//! dead writers; waking an owner when a message was posted, which polls now; failover to a replica that may lack
-//! acknowledged writes, which is noticed and closes the store; and tuning (groups are not gathered, and pools in between
-//! such as pgbouncer are untested).
+//! An outage heals by itself, however long it lasts: lanes and readers connect again until they can (`states` says what each failure
+//! means), and `health` says why nothing is written meanwhile. Connections keep no state (`connection`), so pools may stand in between.
 
+mod address;
 mod append;
 mod connection;
+mod doubt;
 mod group;
 mod history;
 mod judge;
 mod known;
 mod lane;
 mod numbers;
+mod options;
 mod read;
 mod readers;
 mod schema;
+mod server;
+mod stalls;
 mod statements;
+mod states;
+mod tls;
 mod version;
+mod wakes;
 
 use crate::change::{Change, Receipt, Refused};
-use crate::limits::StoreLimits;
 use crate::queue::{WriteQueue, WriteRequest};
 use crate::record::gone_hash;
 use crate::sqlite::RemovalRest;
 use crate::{
-    Answer, BatchRow, BlobSize, Durability, Inbound, JournalRow, KeptBatch, Posted, RecordPage, Removal,
-    Removed, Sequence, SessionPage, SessionRow, Shelf, Space, Store, StoreError, StoreUsage, StoredRecord,
+    Answer, BatchRow, BlobSize, Durability, Health, Inbound, JournalRow, KeptBatch, Posted, RecordPage,
+    Removal, Removed, Sequence, SessionPage, SessionRow, Shelf, Space, Store, StoreError, StoreSpace,
+    StoreUsage, StoredRecord, WakeWay, Wakes,
 };
-use connection::DatabaseFailure;
+use doubt::LastGroup;
 use known::KnownSessions;
 use lane::Lanes;
 use numbers::NumberBlocks;
 use readers::ReaderConnections;
-use std::path::PathBuf;
-use std::sync::Arc;
+use server::ServerDurability;
+use stalls::Stalls;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
-use tokio::sync::oneshot;
-use tokio_postgres::Config;
+use std::time::{Duration, Instant};
+use tokio::sync::{oneshot, watch};
+use wakes::{WakeAddresses, WakeLine};
 use windlass_core::handle::Secret;
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
+
+pub use options::PostgresOptions;
+pub use schema::MigratedFormats;
+pub use states::{SQL_STATES, SqlMeaning, SqlStateRow};
 
 /// The capacity of a queue in groups; above it writers must wait.
 const GROUPS_WAITING_MAX: usize = 16;
 
-/// A server that takes longer to connect to is tried again.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
-
 /// A store in a database that other processes may share.
 ///
-/// Dropping it writes pending changes.
+/// Dropping it writes pending changes; those that cannot be written within [`PostgresOptions::patience`] fail.
 pub struct PostgresStore {
     lanes: Arc<Lanes>,
     threads: Vec<JoinHandle<()>>,
     readers: ReaderConnections,
     numbers: NumberBlocks,
     secret: Secret,
-    durability: Durability,
-}
-
-/// How a store is opened.
-#[derive(Clone, Debug)]
-pub struct PostgresOptions {
-    /// Its address, in libpq's format: `host=… user=… dbname=…` or `postgresql://…`.
-    pub url: String,
-    /// Connections that write; each is a lane of sessions.
-    pub writers: usize,
-    /// Connections that read.
-    pub readers: usize,
-    /// How long a lost connection is retried before the write or the read fails.
-    pub patience: Duration,
-    /// The effective limits.
-    pub limits: StoreLimits,
-}
-
-impl PostgresOptions {
-    /// A store in this database, with a few connections and the usual limits.
-    pub fn new(url: impl Into<String>) -> PostgresOptions {
-        let patience = Duration::from_secs(10);
-        PostgresOptions { url: url.into(), writers: 4, readers: 2, patience, limits: StoreLimits::default() }
-    }
+    patience: Duration,
+    wake_addresses: WakeAddresses,
+    /// `None`: it could not be started.
+    wake_line: OnceLock<Option<WakeLine>>,
 }
 
 impl PostgresStore {
     /// Opens the store of a database, creating its tables if there are none. Other processes may open it too.
     pub async fn open(options: PostgresOptions) -> Result<PostgresStore, StoreError> {
-        let place = DatabasePlace::of(&options)?;
-        let no_thread =
-            |error: std::io::Error| place.refused("no thread could be started", Some(Box::new(error)));
-        let readers = ReaderConnections::start(place.config.clone(), options.patience, options.readers);
+        let address = Arc::new(options.address(&options.url)?);
+        let no_thread = |error: std::io::Error| {
+            options::refused(&address, "no thread could be started", Some(Box::new(error)))
+        };
+        let stalls = Arc::new(Stalls::default());
+        let readers = ReaderConnections::start(Arc::clone(&address), Arc::clone(&stalls), options.readers);
         let readers = readers.map_err(no_thread)?;
-        let opened = place.open(&readers).await?;
-        if opened.format > schema::KNOWN {
-            return Err(StoreError::Newer {
-                path: place.name.clone(),
-                found: opened.format,
-                known: schema::KNOWN,
-            });
-        }
-        if opened.format < schema::KNOWN {
-            return Err(
-                place.refused("its format is older and there is no migration; make a new database", None)
-            );
-        }
-        let damaged = || place.refused("its secret is damaged; restore it from a backup", None);
-        let secret = opened.secret.ok_or_else(damaged)?;
+        let (secret, durability) = options.opened(&address, &readers).await?;
+        let writers = options.writers.max(1);
         let group_max = options.limits.group_changes_max as usize;
+        let lasts: Result<Vec<_>, StoreError> =
+            (0..=writers).map(|_| Ok(LastGroup::new(random()?))).collect();
         let lanes = Arc::new(Lanes {
-            queues: (0..options.writers.max(1))
-                .map(|_| WriteQueue::new(group_max * GROUPS_WAITING_MAX))
-                .collect(),
-            config: place.config.clone(),
+            queues: (0..=writers).map(|_| WriteQueue::refusing(group_max * GROUPS_WAITING_MAX)).collect(),
+            lasts: lasts?,
+            address: Arc::clone(&address),
             secret: secret.clone(),
-            patience: options.patience,
+            lease: Duration::from_millis(options.limits.lease_ms),
             group_max,
             commits: AtomicU64::new(0),
             known: KnownSessions::default(),
+            stalls,
+            durability: ServerDurability::default(),
+            closing: OnceLock::new(),
         });
-        let durability = if opened.fsync { Durability::Full } else { Durability::Relaxed };
-        let (threads, numbers) = (Vec::new(), NumberBlocks::default());
-        let mut store = PostgresStore { lanes, threads, readers, numbers, secret, durability };
-        let mut starting = Vec::new();
+        lanes.durability.note(durability);
+        let direct = options.direct.as_deref().map(|direct| options.address(direct)).transpose()?;
+        let direct = direct.map_or_else(|| Arc::clone(&address), Arc::new);
+        let mut store = PostgresStore {
+            lanes,
+            threads: Vec::new(),
+            readers,
+            numbers: NumberBlocks::default(),
+            secret,
+            patience: options.patience,
+            wake_addresses: WakeAddresses { direct, shared: Arc::clone(&address) },
+            wake_line: OnceLock::new(),
+        };
         for at in 0..store.lanes.queues.len() {
-            let (thread, ready) = lane::start(&store.lanes, at, random()?).map_err(no_thread)?;
-            store.threads.push(thread);
-            starting.push(ready);
+            store.threads.push(lane::start(&store.lanes, at).map_err(no_thread)?);
         }
-        for ready in starting {
-            ready.await.map_err(|_gone| StoreError::Closed)?.map_err(|failure| place.failed(failure))?;
-        }
+        store.readers.keep_sweeping();
         Ok(store)
+    }
+
+    /// Deletes rows that nobody looks for any more, as every store does once an hour; how many.
+    pub fn sweep(&self) -> Answer<u64> {
+        read::sweep(&self.readers)
+    }
+
+    /// The line that wakes, if there can be one: without it everybody polls.
+    fn wake_line(&self) -> Option<&WakeLine> {
+        let start = || match WakeLine::start(self.wake_addresses.clone()) {
+            Ok(line) => Some(line),
+            Err(error) => {
+                tracing::warn!(%error, "workers cannot be woken");
+                None
+            }
+        };
+        self.wake_line.get_or_init(start).as_ref()
+    }
+
+    /// Brings a database to the format that this version needs, or creates its tables. Workers of the version before go on meanwhile.
+    pub async fn migrate(options: PostgresOptions) -> Result<MigratedFormats, StoreError> {
+        let address = Arc::new(options.address(options.direct.as_ref().unwrap_or(&options.url))?);
+        let readers = ReaderConnections::start(Arc::clone(&address), Arc::default(), 1);
+        let readers = readers.map_err(|error| {
+            options::refused(&address, "no thread could be started", Some(Box::new(error)))
+        })?;
+        options.migrated(&address, &readers).await
+    }
+
+    /// How many lanes sessions have. One more is for workers' records.
+    fn session_lanes(&self) -> u64 {
+        self.lanes.queues.len() as u64 - 1
     }
 
     /// The lane of a session, always the same.
     fn lane(&self, session: SessionNo) -> usize {
-        (session.0 % self.lanes.queues.len() as u64) as usize
+        (session.0 % self.session_lanes()) as usize
     }
 
-    /// The lane of a change: its session's, or always the same for a record of the whole store.
+    /// The lane of a change: its session's, or always the same for a record of the whole store. Heartbeats have one of their own.
     fn lane_of(&self, change: &Change) -> usize {
         match change {
             Change::Session(change) => self.lane(change.session),
+            Change::Record(change) if change.space == StoreSpace::Worker => self.lanes.queues.len() - 1,
             Change::Record(change) => {
                 let lock = judge::lock_of(change.space, &change.key).cast_unsigned();
-                (lock % self.lanes.queues.len() as u64) as usize
+                (lock % self.session_lanes()) as usize
             }
         }
     }
@@ -336,7 +354,25 @@ impl Store for PostgresStore {
     }
 
     fn durability(&self) -> Durability {
-        self.durability
+        self.lanes.durability.get()
+    }
+
+    fn health(&self) -> watch::Receiver<Health> {
+        self.lanes.stalls.health().watch()
+    }
+
+    fn wake(&self, target: &str) {
+        if let Some(line) = self.wake_line() {
+            line.wake(target);
+        }
+    }
+
+    fn wakes(&self, target: &str) -> Wakes {
+        self.wake_line().map_or_else(Wakes::never, |line| line.wakes(target))
+    }
+
+    fn wake_way(&self) -> WakeWay {
+        self.wake_line().map_or(WakeWay::Poll, WakeLine::way)
     }
 
     fn last_owner_died(&self) -> bool {
@@ -350,58 +386,13 @@ impl Store for PostgresStore {
 
 impl Drop for PostgresStore {
     fn drop(&mut self) {
+        let until = Instant::now() + self.patience;
+        self.lanes.closing.get_or_init(|| until);
         self.lanes.queues.iter().for_each(WriteQueue::close);
         for thread in self.threads.drain(..) {
             // A panicked thread has nothing left to write; its last message has reached the server or not.
             let _ended = thread.join();
         }
-    }
-}
-
-/// The database to open.
-struct DatabasePlace {
-    /// Without the password.
-    name: PathBuf,
-    config: Config,
-}
-
-impl DatabasePlace {
-    fn of(options: &PostgresOptions) -> Result<DatabasePlace, StoreError> {
-        let parsed = options.url.parse::<Config>();
-        let name = |config: &Config| format!("postgresql:{}", config.get_dbname().unwrap_or_default()).into();
-        match parsed {
-            Ok(mut config) => {
-                // A transaction of a stopped worker must not keep its locks longer than its lease.
-                let idle = format!("-c idle_in_transaction_session_timeout={}", options.limits.lease_ms);
-                let given = config.get_options().map(|given| format!("{given} {idle}")).unwrap_or(idle);
-                config.application_name("windlass").connect_timeout(CONNECT_MAX).options(&given);
-                Ok(DatabasePlace { name: name(&config), config })
-            }
-            Err(error) => {
-                let place = DatabasePlace { name: name(&Config::new()), config: Config::new() };
-                Err(place.refused("its address cannot be read", Some(Box::new(error))))
-            }
-        }
-    }
-
-    /// Creates the tables if necessary, on the readers' thread.
-    async fn open(&self, readers: &ReaderConnections) -> Result<schema::OpeningParams, StoreError> {
-        let (config, secret) = (self.config.clone(), random()?);
-        let opened = readers.run(async move {
-            Ok(match connection::connect(&config).await {
-                Ok(mut client) => connection::answered(schema::open(&mut client, secret)).await,
-                Err(failure) => Err(failure),
-            })
-        });
-        opened.await?.map_err(|failure| self.failed(failure))
-    }
-
-    fn failed(&self, failure: DatabaseFailure) -> StoreError {
-        self.refused("see that the server runs and lets this user in", Some(Box::new(failure)))
-    }
-
-    fn refused(&self, help: &str, source: Option<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
-        StoreError::Open { path: self.name.clone(), help: help.to_owned(), source }
     }
 }
 

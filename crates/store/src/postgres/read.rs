@@ -1,22 +1,21 @@
 //! Queries about sessions, batches, blobs and messages.
 
+use super::connection::DatabaseFailure;
 use super::group::fixed;
 use super::judge::digest;
-use super::readers::{ReadFailure, ReaderConnections};
+use super::readers::{ReadFailure, ReaderConnections, ReaderLink, Typed};
 use crate::chain::{ChainLink, int, piece_key, row_key, uint};
 use crate::{
     Answer, BATCH_ROWS_MAX, BLOB_PIECES_MAX, BatchRow, BlobSize, Inbound, KeptBatch, RecordPage, Sequence,
     SessionPage, SessionRow, Shelf, Space, StoreError, StoreUsage, StoredRecord, blob_key,
 };
 use std::sync::Arc;
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Error, Row};
 use windlass_core::ids::{BatchNo, BlobNo, CallId, EntryNo, Fence, Lookup, Mark, SessionNo};
 
 /// How many pieces of a blob are fetched at a time, so that a large one is never in memory twice.
 const PIECES_AT_ONCE: i64 = 16;
-
-type Typed<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// Numbers of a sequence, `count` from the returned one on.
 pub(super) fn reserve(readers: &ReaderConnections, what: Sequence, count: u64) -> Answer<u64> {
@@ -28,9 +27,22 @@ pub(super) fn reserve(readers: &ReaderConnections, what: Sequence, count: u64) -
     readers.ask("reserve numbers", move |client| async move {
         let sql = "SELECT windlass.reserve($1::text::regclass, $2)";
         let params: [Typed<'_>; 2] = [(&sequence, Type::TEXT), (&most(count), Type::INT8)];
-        let rows = client.query_typed(sql, &params).await?;
+        drop(client.link.warning());
+        let rows = client.rows(sql, &params).await?;
+        // A replica that lacks it would hand the numbers out again.
+        if let Some(warning) = client.link.warning() {
+            return Err(DatabaseFailure::Warned(warning).into());
+        }
         let first: Option<i64> = rows.first().map(|row| row.try_get(0)).transpose()?;
         Ok(uint(first.unwrap_or(i64::MAX)))
+    })
+}
+
+/// Deletes rows that nobody looks for any more; how many.
+pub(super) fn sweep(readers: &ReaderConnections) -> Answer<u64> {
+    readers.ask("sweep", move |client| async move {
+        let swept = one(&client, "SELECT windlass.sweep()", &[], |row| Ok(uint(row.try_get(0)?)));
+        Ok(swept.await?.unwrap_or(0))
     })
 }
 
@@ -151,7 +163,8 @@ pub(super) fn usage(readers: &ReaderConnections) -> Answer<StoreUsage> {
                           (SELECT coalesce(sum(length(body)), 0)::bigint FROM windlass.inbound),
                           (SELECT count(*) FROM windlass.batches),
                           (SELECT count(*) FROM windlass.batches WHERE expired)";
-        let found = one(&client, sql, &[], |row| {
+        let patient = client.for_long();
+        let found = one(&patient, sql, &[], |row| {
             let sum = |column: usize| row.try_get(column).map(uint);
             Ok(StoreUsage {
                 journal_bytes: sum(0)?,
@@ -311,7 +324,7 @@ pub(super) fn blob_size(readers: &ReaderConnections, blob: BlobNo) -> Answer<Opt
     readers.ask("measure a blob", move |client| blob_measure(client, blob))
 }
 
-async fn blob_measure(client: Arc<Client>, blob: BlobNo) -> Result<Option<BlobSize>, ReadFailure> {
+async fn blob_measure(client: ReaderLink, blob: BlobNo) -> Result<Option<BlobSize>, ReadFailure> {
     let sql = "SELECT coalesce(sum(length(data)), 0)::bigint, count(*) FROM windlass.chunks WHERE piece BETWEEN $1 AND $2";
     let (first, last) = (piece_key(blob, 0), piece_key(blob, BLOB_PIECES_MAX - 1));
     let params: [Typed<'_>; 2] = [(&first, Type::INT8), (&last, Type::INT8)];
@@ -322,7 +335,7 @@ async fn blob_measure(client: Arc<Client>, blob: BlobNo) -> Result<Option<BlobSi
 }
 
 async fn blob_bytes(
-    client: Arc<Client>,
+    client: ReaderLink,
     blob: BlobNo,
     offset: u64,
     len: u64,
@@ -345,7 +358,7 @@ async fn blob_bytes(
                    WHERE piece BETWEEN $1 AND $2 ORDER BY piece LIMIT $3";
         let (from, most) = (piece_key(blob, piece), int(most));
         let params: [Typed<'_>; 3] = [(&from, Type::INT8), (&last, Type::INT8), (&most, Type::INT8)];
-        let rows = client.query_typed(sql, &params).await?;
+        let rows = client.rows(sql, &params).await?;
         for row in &rows {
             let (kept, data): (&[u8], &[u8]) = (row.try_get(0)?, row.try_get(1)?);
             if digest(data) != *kept {
@@ -364,23 +377,23 @@ async fn blob_bytes(
 
 /// The one row, if there is one.
 pub(super) async fn one<T>(
-    client: &Client,
+    client: &ReaderLink,
     sql: &str,
     params: &[Typed<'_>],
     read: impl Fn(&Row) -> Result<T, Error>,
 ) -> Result<Option<T>, ReadFailure> {
-    let rows = client.query_typed(sql, params).await?;
+    let rows = client.rows(sql, params).await?;
     Ok(rows.first().map(read).transpose()?)
 }
 
 /// All rows.
 pub(super) async fn all<T>(
-    client: &Client,
+    client: &ReaderLink,
     sql: &str,
     params: &[Typed<'_>],
     read: impl Fn(&Row) -> Result<T, Error>,
 ) -> Result<Vec<T>, ReadFailure> {
-    let rows = client.query_typed(sql, params).await?;
+    let rows = client.rows(sql, params).await?;
     Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
 }
 

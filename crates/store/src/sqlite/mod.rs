@@ -132,7 +132,7 @@ impl SqliteStore {
     /// touched), or if the SQLite library is not safe ([`StoreError::UnsafeSqlite`]).
     pub fn open(options: Options) -> Result<SqliteStore, StoreError> {
         let path = file::path(&options.folder);
-        if options.durability == Durability::Memory {
+        if matches!(options.durability, Durability::Memory | Durability::Replicated) {
             return Err(file::refused(&path, "on a disk the durability is full or relaxed"));
         }
         if options.limits.ballast_bytes > BALLAST_BYTES_MAX {

@@ -24,29 +24,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use windlass_core::handle::Secret;
 
 /// The capacity of the queue in groups; above it writers must wait.
 const GROUPS_WAITING_MAX: usize = 16;
-
-/// A disk that takes this long for a commit is slow: callers come back sooner.
-const SLOW_DISK: Duration = Duration::from_millis(2);
-
-/// The maximum wait for callers that were just answered.
-const GATHER_MAX: Duration = Duration::from_millis(1);
-
-/// A group of this many requests is a crowd: waiting for as many again costs no single caller anything.
-const CROWD: usize = 3;
-
-/// A commit costs the processor about as much as this many changes, so there is little to gain by waiting for more.
-const CROWD_CHANGES: usize = 16;
-
-/// A disk that takes longer for a commit is waited for by the writer's thread only: a caller's thread has other tasks.
-const LED_MAX: Duration = Duration::from_millis(1);
-
-/// The maximum wait for a crowd on a fast disk: a fraction of what its calls take anyway.
-const CROWD_GATHER: Duration = Duration::from_micros(600);
 
 /// The writer and the checkpointer. Dropping them writes all pending requests, checkpoints the log, and ends
 /// both threads.
@@ -160,7 +141,7 @@ pub(super) fn connect(path: &Path, durability: Durability) -> Result<Connection,
     let conn = file::connect(path)?;
     let synchronous = match durability {
         Durability::Relaxed => "NORMAL",
-        Durability::Full | Durability::Memory => "FULL",
+        Durability::Full | Durability::Memory | Durability::Replicated => "FULL",
     };
     conn.pragma_update(None, "synchronous", synchronous)?;
     conn.pragma_update(None, "cache_size", CACHE_KIB_NEGATED)?;
@@ -363,7 +344,7 @@ impl GroupWriter {
             return Err(FailedGroup { requests, told, error });
         }
         self.commits.fetch_add(1, Ordering::Relaxed);
-        let mut gather = for_whom(&requests, applier.took());
+        let mut gather = Gather::after(&requests, applier.took());
         self.answer(requests, told.unwrap_or_default());
         let log = self.checkpoints.after_commit(applier.conn, self.wal_bytes_max);
         self.log_end = log.frames.and_then(|frames| self.log.end(frames));
@@ -401,20 +382,6 @@ impl GroupWriter {
                 }
             }
         }
-    }
-}
-
-/// Whom to wait for after a group for which the disk took so long. If it is slow, for all callers that are now
-/// answered, since they come back soon, in time for the next commit. If it is fast, for a part of a crowd: commits of a
-/// few changes each would cost the processors more than the changes do. A single caller is never waited for.
-fn for_whom(group: &[WriteRequest], took: Duration) -> Gather {
-    let changes = group.iter().map(WriteRequest::changes).sum();
-    if took >= SLOW_DISK {
-        Gather { changes, patience: (took / 4).min(GATHER_MAX), lone: false }
-    } else if group.len() >= CROWD {
-        Gather { changes: changes.min(CROWD_CHANGES), patience: CROWD_GATHER, lone: false }
-    } else {
-        Gather { lone: group.len() == 1 && took < LED_MAX, ..Gather::default() }
     }
 }
 
@@ -459,36 +426,4 @@ fn apply(
         }
     }
     Ok(Ok(told))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::sync::oneshot;
-
-    fn commit() -> WriteRequest {
-        WriteRequest::Commit { changes: Vec::new(), reply: oneshot::channel().0 }
-    }
-
-    #[test]
-    fn callers_are_waited_for_where_the_disk_is_slow() {
-        let group = [commit(), commit()];
-        for (took_ms, changes, patience_ms) in
-            [(0, 0, 0), (1, 0, 0), (2, 2, 0), (3, 2, 0), (4, 2, 1), (99, 2, 1)]
-        {
-            let gather = for_whom(&group, Duration::from_millis(took_ms));
-            let patience = gather.patience.as_millis();
-            assert_eq!((gather.changes, patience), (changes, patience_ms), "{took_ms} ms");
-        }
-    }
-
-    #[test]
-    fn a_crowd_is_waited_for_and_nobody_alone() {
-        for (requests, changes) in [(1, 0), (2, 0), (3, 3), (16, 16), (64, 16)] {
-            let group: Vec<WriteRequest> = (0..requests).map(|_| commit()).collect();
-            let gather = for_whom(&group, Duration::from_micros(150));
-            assert_eq!(gather.changes, changes, "{requests} requests");
-            assert_eq!(gather.patience > Duration::ZERO, changes > 0, "{requests} requests");
-        }
-    }
 }

@@ -1,11 +1,17 @@
 //! The suite on PostgreSQL, and what is particular to it. Each case has a database of its own.
 
 mod append;
+mod formats;
 mod lost;
+mod outage;
+mod pool;
 mod proxy;
+mod secure;
+mod wakes;
 mod workers;
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::JoinSet;
@@ -25,6 +31,11 @@ windlass_testkit::store_suite!(suite, super::made().await);
 /// The server of this process, if there can be one.
 fn cluster() -> Option<&'static Cluster> {
     Cluster::of_process(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// A server that only this test uses.
+fn alone(settings: impl FnOnce(&Path) -> anyhow::Result<String>) -> Option<Cluster> {
+    Cluster::alone(env!("CARGO_TARGET_TMPDIR"), settings)
 }
 
 /// A store in a new database.

@@ -222,8 +222,10 @@ async fn relaxed_must_be_asked_for_and_says_so() {
     let store = SqliteStore::open(relaxed).unwrap();
     assert_eq!(store.durability(), Durability::Relaxed);
     drop(store);
-    let memory = Options { durability: Durability::Memory, ..Options::new(folder.path()) };
-    assert!(matches!(SqliteStore::open(memory), Err(StoreError::Open { .. })));
+    for durability in [Durability::Memory, Durability::Replicated] {
+        let impossible = Options { durability, ..Options::new(folder.path()) };
+        assert!(matches!(SqliteStore::open(impossible), Err(StoreError::Open { .. })));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

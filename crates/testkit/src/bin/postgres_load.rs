@@ -1,5 +1,5 @@
-//! `windlass-postgres-load [--seconds T] [--writers N]`: what a shared database costs. Calls of class `once` per second by the
-//! number of sessions, through a whole runtime; then commits per second of every kind with one connection and with eight, each
+//! `windlass-postgres-load [--seconds T] [--writers N] [--sessions N]`: what a shared database costs. Calls of class `once` per second by
+//! the number of sessions, through a whole runtime, and for the last number again while somebody holds a snapshot; then commits per second of every kind with one connection and with eight, each
 //! commit slowed by 5 ms, so that whatever all commits share shows.
 
 use anyhow::{Context, Result, ensure};
@@ -32,22 +32,37 @@ const SLOWED: &str = "
 
 fn main() -> Result<()> {
     let mut asked = LoadOptions { span: Duration::from_secs(5), writers: PostgresOptions::new("").writers };
+    let mut numbers = SESSIONS.to_vec();
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let value = words.next().with_context(|| format!("{word} needs a number"))?;
         match word.as_str() {
             "--seconds" => asked.span = Duration::from_secs_f64(value.parse()?),
             "--writers" => asked.writers = value.parse()?,
-            _ => anyhow::bail!("there is no option {word}; there are --seconds T and --writers N"),
+            "--sessions" => numbers = vec![value.parse()?],
+            _ => anyhow::bail!(
+                "there is no option {word}; there are --seconds T, --writers N and --sessions N"
+            ),
         }
     }
     let templates = std::env::temp_dir().join("windlass-postgres");
     let cluster = Cluster::of_process(&templates.to_string_lossy()).context("there is no PostgreSQL")?;
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    for sessions in SESSIONS {
+    for sessions in &numbers {
+        let load = threads.block_on(calls(&cluster.database(), *sessions, asked))?;
+        say(&format!("once, {sessions} sessions: {load}"))?;
+    }
+    if let Some(sessions) = numbers.last() {
         let url = cluster.database();
-        let rate = threads.block_on(calls(&url, sessions, asked))?;
-        say(&format!("once, {sessions} sessions: {rate:.0} calls/s"))?;
+        let load = threads.block_on(async {
+            drop(opened(&url, asked.writers).await?);
+            let (holder, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+            tokio::spawn(connection);
+            let hold = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM windlass.sessions";
+            holder.batch_execute(hold).await?;
+            calls(&url, *sessions, asked).await
+        })?;
+        say(&format!("once, {sessions} sessions, a snapshot is held: {load}"))?;
     }
     for kind in CommitKind::ALL {
         let mut rates = Vec::new();
@@ -80,7 +95,7 @@ async fn opened(url: &str, writers: usize) -> Result<PostgresStore> {
 }
 
 /// Whole calls, each a batch of its own, one after the other in each session.
-async fn calls(url: &str, sessions: usize, asked: LoadOptions) -> Result<f64> {
+async fn calls(url: &str, sessions: usize, asked: LoadOptions) -> Result<CallLoad> {
     let runtime = Runtime::new(Config { shared: true, ..Config::new(opened(url, asked.writers).await?) });
     let class = Some(EffectClass::Once);
     let spec = ToolSpec { name: "touch".to_owned(), class, ..ToolSpec::default() };
@@ -91,7 +106,9 @@ async fn calls(url: &str, sessions: usize, asked: LoadOptions) -> Result<f64> {
         .map(|no| {
             let (runtime, over, done) = (runtime.clone(), over.clone(), done.clone());
             tokio::spawn(async move {
+                let mut took = Vec::new();
                 while !over.load(Ordering::Relaxed) {
+                    let sent = Instant::now();
                     let id = Some("c".to_owned());
                     let args = Args::Text(
                         r#"{"filler": "as long as arguments usually are, more or less"}"#.to_owned(),
@@ -101,17 +118,41 @@ async fn calls(url: &str, sessions: usize, asked: LoadOptions) -> Result<f64> {
                     let batch = BatchRequest { key, calls: vec![call], ..BatchRequest::default() };
                     let answer = runtime.submit(&format!("s{no}"), batch).await?.settled().await?;
                     ensure!(answer.calls[0].call().outcome().is_some(), "a call has not ended");
+                    took.push(sent.elapsed());
                 }
-                anyhow::Ok(())
+                anyhow::Ok(took)
             })
         })
         .collect();
     tokio::time::sleep(asked.span).await;
     over.store(true, Ordering::Relaxed);
+    let mut took = Vec::new();
     for caller in callers {
-        caller.await??;
+        took.extend(caller.await??);
     }
-    Ok(done.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64())
+    took.sort_unstable();
+    let rate = took.len() as f64 / began.elapsed().as_secs_f64();
+    let at = |share: usize| took.get(took.len() * share / 100).copied().unwrap_or_default();
+    Ok(CallLoad { rate, half: at(50), most: at(99) })
+}
+
+/// Calls per second, and how long half of them and 99 % of them took at most.
+struct CallLoad {
+    rate: f64,
+    half: Duration,
+    most: Duration,
+}
+
+impl std::fmt::Display for CallLoad {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let CallLoad { rate, half, most } = self;
+        write!(
+            f,
+            "{rate:.0} calls/s, p50 {:.1} ms, p99 {:.1} ms",
+            half.as_secs_f64() * 1e3,
+            most.as_secs_f64() * 1e3
+        )
+    }
 }
 
 /// The rows of a commit.

@@ -34,6 +34,9 @@ struct Plan {
     /// After a cut nobody gets through any more.
     for_good: bool,
     closed: AtomicBool,
+    /// Of connections with a smaller number nothing gets through any more, and they are not closed.
+    silent_below: AtomicU32,
+    connections: AtomicU32,
 }
 
 impl Proxy {
@@ -52,6 +55,12 @@ impl Proxy {
         self.plan.every.store(every, Ordering::SeqCst);
     }
 
+    /// Swallows everything on the connections that there are now, as a network does that lost its way.
+    pub fn blackhole(&self) {
+        let connections = self.plan.connections.load(Ordering::SeqCst);
+        self.plan.silent_below.store(connections, Ordering::SeqCst);
+    }
+
     /// How often it has cut.
     pub fn cuts(&self) -> u32 {
         self.plan.cuts.load(Ordering::SeqCst)
@@ -59,24 +68,28 @@ impl Proxy {
 
     /// A database as it is reached through here.
     pub fn url(&self, database: &str) -> String {
-        let (_, rest) = database.split_once(' ').unwrap();
-        format!("host=127.0.0.1 port={} {rest}", self.port)
+        let (_, rest) = database.split_once(" user=").unwrap();
+        format!("host=127.0.0.1 port={} user={rest}", self.port)
     }
 
     async fn run(socket: PathBuf, cut: Cut, for_good: bool) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let [every, seen, cuts] = [(); 3].map(|()| AtomicU32::new(0));
-        let plan = Arc::new(Plan { cut, every, seen, cuts, for_good, closed: AtomicBool::new(false) });
+        let [every, seen, cuts, silent_below, connections] = [(); 5].map(|()| AtomicU32::new(0));
+        let closed = AtomicBool::new(false);
+        let plan = Plan { cut, every, seen, cuts, for_good, closed, silent_below, connections };
+        let plan = Arc::new(plan);
         let shared = Arc::clone(&plan);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if shared.closed.load(Ordering::SeqCst) {
                     continue;
                 }
-                let server = UnixStream::connect(&socket).await.unwrap();
+                // The server may be away.
+                let Ok(server) = UnixStream::connect(&socket).await else { continue };
                 let plan = Arc::clone(&shared);
-                tokio::spawn(async move { carry(client, server, &plan).await });
+                let no = shared.connections.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(async move { carry(client, server, &plan, no).await });
             }
         });
         Proxy { port, plan }
@@ -97,13 +110,18 @@ impl Plan {
 }
 
 /// Carries both ways until one side ends or the plan says so; then both ends are closed.
-async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan) {
+async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan, no: u32) {
+    let is_silent = || no < plan.silent_below.load(Ordering::SeqCst);
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();
     let swallowing = Mutex::new(None);
     let up = async {
-        // The first message has no kind.
+        // The first message has no kind; nor has the next one, if it asks for TLS.
         let mut message = read_message(&mut from_client, 0).await?;
+        if message.get(4..) == Some(&80_877_103_u32.to_be_bytes()) {
+            to_server.write_all(&message).await?;
+            message = read_message(&mut from_client, 0).await?;
+        }
         let mut seen = ClientMessages::default();
         loop {
             let end = seen.commit(&message);
@@ -112,7 +130,9 @@ async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan) {
                 return Ok::<(), std::io::Error>(());
             }
             *swallowing.lock().unwrap() = end.filter(|_| cut == Some(Cut::AfterReply));
-            to_server.write_all(&message).await?;
+            if !is_silent() {
+                to_server.write_all(&message).await?;
+            }
             if cut == Some(Cut::AfterForwarding) {
                 return Ok(());
             }
@@ -125,6 +145,9 @@ async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan) {
             let count = from_server.read(&mut bytes).await?;
             if count == 0 {
                 return Ok::<(), std::io::Error>(());
+            }
+            if is_silent() {
+                continue;
             }
             let end: Option<&[u8]> = *swallowing.lock().unwrap();
             let Some(end) = end else {
@@ -148,9 +171,7 @@ async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan) {
 /// The messages of one client.
 #[derive(Default)]
 struct ClientMessages {
-    /// The name of the prepared statement that appends a group.
-    append: Option<Vec<u8>>,
-    /// It is being executed.
+    /// A statement that appends a group is being executed. It has no name, and comes with its execution.
     appending: bool,
 }
 
@@ -160,14 +181,7 @@ impl ClientMessages {
         let mut texts = message.get(5..).unwrap_or_default().split(|byte| *byte == 0);
         match message.first() {
             Some(b'Q') if message == b"Q\0\0\0\x0bCOMMIT\0" => return Some(b"COMMIT\0"),
-            Some(b'P') => {
-                let name = texts.next().unwrap();
-                if texts.next().unwrap().starts_with(b"SELECT windlass.append") {
-                    self.append = Some(name.to_vec());
-                }
-            }
-            // Its portal has no name; then comes its statement's.
-            Some(b'B') => self.appending = self.append.is_some() && texts.nth(1) == self.append.as_deref(),
+            Some(b'P') => self.appending = texts.nth(1).unwrap().starts_with(b"SELECT windlass.append"),
             Some(b'S') if std::mem::take(&mut self.appending) => return Some(b"Z\0\0\0\x05I"),
             _ => {}
         }
