@@ -14,7 +14,7 @@ import httpx
 
 from ._errors import Problem
 from ._schema import plain, written
-from ._wire import problem_of, wait_of
+from ._wire import RequestMaker, problem_of, wait_of
 
 Wire = Literal["openai_chat", "openai_responses", "anthropic", "gemini"]
 RETRY_S = 0.1
@@ -66,11 +66,6 @@ def _server(url: str | None, token: str | None) -> tuple[str, dict[str, str]]:
     return url, {"Authorization": f"Bearer {token or os.environ.get('WINDLASS_TOKEN', '')}"}
 
 
-def _content(body: Mapping[str, Any] | None) -> tuple[bytes | None, dict[str, str]]:
-    """The body of a request, and its headers."""
-    return (None, {}) if body is None else (written(body), {"Content-Type": "application/json"})
-
-
 def model_text(call: Mapping[str, Any]) -> str:
     """The answer of a call for the model, as text: its texts and JSON values, a line for each."""
     parts = cast("list[dict[str, Any]]", call["model"]["parts"])
@@ -95,6 +90,7 @@ class Client:
         self._requests = _Requests(session)
         url, headers = _server(url, token)
         self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
+        self._maker = RequestMaker(self._http)
         self._give_up = timeout
 
     def __enter__(self) -> Client:
@@ -174,10 +170,10 @@ class Client:
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
         delay, until = RETRY_S, time.monotonic() + self._give_up
-        content, headers = _content(body)
+        content = None if body is None else written(body)
         while True:
             try:
-                response = self._http.request(method, path, content=content, headers=headers)
+                response = self._http.send(self._maker.make(method, path, content))
                 if response.status_code not in BUSY:
                     break
                 if time.monotonic() > until:
@@ -203,6 +199,7 @@ class AsyncClient:
         self._requests = _Requests(session)
         url, headers = _server(url, token)
         self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout)
+        self._maker = RequestMaker(self._http)
         self._give_up = timeout
 
     async def __aenter__(self) -> AsyncClient:
@@ -282,10 +279,10 @@ class AsyncClient:
 
     async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
         delay, until = RETRY_S, time.monotonic() + self._give_up
-        content, headers = _content(body)
+        content = None if body is None else written(body)
         while True:
             try:
-                response = await self._http.request(method, path, content=content, headers=headers)
+                response = await self._http.send(self._maker.make(method, path, content))
                 if response.status_code not in BUSY:
                     break
                 if time.monotonic() > until:

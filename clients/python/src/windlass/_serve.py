@@ -22,7 +22,7 @@ from ._attempt import Attempt, ended
 from ._context import Context, SyncContext
 from ._errors import Problem, Stopped, ToolFailure
 from ._tool import Tool
-from ._wire import problem_of, wait_of
+from ._wire import RequestMaker, problem_of, wait_of
 
 log = logging.getLogger("windlass")
 
@@ -73,6 +73,7 @@ class Toolbox:
         timeout = httpx.Timeout(30.0)
         headers = {"Authorization": f"Bearer {token}"}
         self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout, limits=limits)
+        self._requests = RequestMaker(self._http)
         self._attempts: dict[str, Attempt] = {}
         self._running = 0
         self._is_away = False
@@ -386,10 +387,9 @@ class Toolbox:
         """Sends a request until it is answered or not wanted any more: everything in it may be sent again."""
         delay = 0.02
         content = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
-        headers = {} if content is None else {"Content-Type": media_type}
         while True:
             try:
-                response = await self._http.request(method, path, content=content, headers=headers)
+                response = await self._http.send(self._requests.make(method, path, content, media_type))
                 if response.status_code not in (429, 502, 503, 504):
                     break
                 wait = wait_of(response, delay)

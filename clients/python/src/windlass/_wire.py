@@ -1,4 +1,4 @@
-"""What requests of the client and of toolboxes share."""
+"""The parts of requests that the clients and toolboxes share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,38 @@ from typing import Any, cast
 import httpx
 
 from ._errors import Problem
+
+URLS_MAX = 64
+"""The largest number of addresses that are kept: most requests are to a few."""
+
+
+class RequestMaker:
+    """Makes the requests of an HTTP client. The client could do so itself, in four times the time: it merges addresses, headers,
+    cookies and parameters anew for each one."""
+
+    def __init__(self, http: httpx.Client | httpx.AsyncClient) -> None:
+        self._base = str(http.base_url).rstrip("/")
+        self._headers = http.headers
+        self._extensions = {"timeout": http.timeout.as_dict()}
+        self._urls: dict[str, httpx.URL] = {}
+
+    def make(
+        self, method: str, path: str, content: bytes | None, media_type: str = "application/json"
+    ) -> httpx.Request:
+        """A request for a path of the server."""
+        headers = self._headers
+        if content is not None:
+            headers = headers.copy()
+            headers["Content-Type"] = media_type
+        return httpx.Request(method, self._url(path), headers=headers, content=content, extensions=self._extensions)
+
+    def _url(self, path: str) -> httpx.URL:
+        url = self._urls.get(path)
+        if url is None:
+            url = httpx.URL(self._base + path)
+            if len(self._urls) < URLS_MAX:
+                self._urls[path] = url
+        return url
 
 
 def problem_of(response: httpx.Response) -> Problem:

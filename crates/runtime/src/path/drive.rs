@@ -15,7 +15,7 @@ use crate::path::stage::prepare;
 use crate::path::stage::reconcile;
 use crate::path::stage::retry;
 use crate::path::stage::settle;
-use crate::session::batch::Sent;
+use crate::session::batch::{self, Sent, StartsHeldBack};
 use crate::session::held::{DriveContext, EndedCall, Going, Held};
 use crate::session::inner::Inner;
 use crate::session::kin::of_ended;
@@ -240,6 +240,7 @@ fn handed(call: &Call) -> Option<Arc<str>> {
 pub(crate) async fn start_all(on: &Arc<DriveContext>, calls: impl Iterator<Item = Box<Held>>) {
     let mut going = Going::expecting(calls.size_hint().0);
     let (mut room, mut at) = (FutureRoom::default(), None);
+    let starts = StartsHeldBack::begin(on);
     for mut held in calls {
         going.hand_on(&mut held);
         let who = DrivenCall::of(&held);
@@ -267,6 +268,7 @@ pub(crate) async fn start_all(on: &Arc<DriveContext>, calls: impl Iterator<Item 
             }
         }
     }
+    drop(starts);
     finish_now(on, &mut going).await;
 }
 
@@ -288,8 +290,7 @@ async fn drive_on(
 ) {
     match driving.await {
         Ok(DriveOutcome::Ended(held)) => {
-            let mut going = Going::default();
-            going.end(held);
+            let Some(mut going) = batch::ends(&on, held).await else { return };
             if let Some(unfinished) = finish(&on, &mut going).await {
                 unfinished.wait(on).await;
             }

@@ -8,6 +8,7 @@ mod clocks;
 mod running;
 mod siblings;
 mod stream;
+mod together;
 mod waited;
 mod witness;
 mod write;
@@ -17,6 +18,7 @@ pub(crate) use asked::{CallDemand, DemandReach, HeardDemand, SignalDelivery};
 pub(crate) use away::{DepartingBatch, Used};
 pub(crate) use running::AttemptRun;
 pub(crate) use siblings::cancel;
+pub(crate) use together::{StartsHeldBack, commit_start, ends};
 
 use crate::api::error::Lost;
 use crate::api::keys;
@@ -35,6 +37,7 @@ use alike::Alike;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use stream::BatchStream;
+use together::GatheredChanges;
 use tokio::sync::Notify;
 use windlass_core::batch::{Batch, Compared, Parent, compare};
 use windlass_core::call::{Call, Cause, Opened, Reason, Wake};
@@ -103,6 +106,8 @@ struct BatchState {
     /// The [moves](Wheel::moved_us) of the wall clock recorded in its journal.
     moved_us: i64,
     witness: JournalWitness,
+    /// Starts and ends that are about to be sent together.
+    gathered: Option<Box<GatheredChanges>>,
 }
 
 /// How far the batch is stored.
@@ -526,7 +531,19 @@ impl BatchState {
         let (slots, ids) = (Vec::with_capacity(calls), Vec::with_capacity(calls));
         let witness = JournalWitness::new();
         let (open, noted, lost, moved_us) = (0, 0, false, 0);
-        BatchState { slots, ids, open, noted, written, tally, stream: None, lost, moved_us, witness }
+        BatchState {
+            slots,
+            ids,
+            open,
+            noted,
+            written,
+            tally,
+            stream: None,
+            lost,
+            moved_us,
+            witness,
+            gathered: None,
+        }
     }
 
     /// Adds an open call, and returns its place.

@@ -492,8 +492,23 @@ impl Held {
         };
         let DriveContext { session, batch, .. } = &*self.on;
         batch.send(&session.lane, &mut going).commit.durable().await?;
-        self.acks.clear();
+        self.recorded();
         Ok(())
+    }
+
+    /// Everything noted is durable: senders of messages are told.
+    pub(crate) fn recorded(&mut self) {
+        self.acks.clear();
+    }
+
+    /// The notes for its next commit, to be taken.
+    pub(crate) fn notes(&mut self) -> &mut Packer {
+        &mut self.notes
+    }
+
+    /// Whether rows travel with its next commit.
+    pub(crate) fn carries_rows(&self) -> bool {
+        !self.rows.is_empty()
     }
 
     /// Whether the start of an attempt must be durable before the tool runs.

@@ -103,6 +103,26 @@ async fn quick_reads_of_a_batch_share_one_wait() {
     assert_eq!(runtime.store().commits(), 1);
 }
 
+/// Changes are counted, not commits, as above: each costs the store about as much as a whole call, however many share a commit.
+#[tokio::test]
+async fn calls_of_a_batch_that_start_and_end_together_share_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(&folder);
+    let store = FaultStore::new(config.store.clone(), FaultPlan::Never, FaultReach::Store);
+    let runtime = Runtime::new(Config { store: Arc::new(store.clone()), ..config });
+    let once = ToolSpec { claims: Some(Vec::new()), ..quick("once", EffectClass::Once) };
+    runtime.register(echo(once, &Count::default())).unwrap();
+    for round in 0..3 {
+        let before = store.asked(Method::Commit);
+        let calls = (0..24).map(|i| call(&format!("c{i}"), "once", n(i))).collect();
+        let answer = run(&runtime, "s", batch(&format!("k{round}"), calls)).await;
+        assert!(answer.calls.iter().all(|call| call.state() == "succeeded"));
+        let changes = store.asked(Method::Commit) - before;
+        // One for the starts; one for the ends, or a few: the task that writes them may be polled before all calls have ended.
+        assert!((2..=6).contains(&changes), "{changes} changes for 24 calls");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_calls_of_many_sessions_share_waits() {
     const SESSIONS: usize = 64;

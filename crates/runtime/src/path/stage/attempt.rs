@@ -17,7 +17,7 @@ use crate::path::nested;
 use crate::path::stage::result;
 use crate::path::stage::settle;
 use crate::session::arguments;
-use crate::session::batch::AttemptRun;
+use crate::session::batch::{AttemptRun, commit_start};
 use crate::session::gate::Gate;
 use crate::session::held::{Acceptance, Held};
 use crate::session::log::{AttemptLog, Stream};
@@ -125,7 +125,7 @@ pub(crate) async fn run(
     let mut is_recorded = begins == Begins::Continued;
     if !is_recorded && (handed.is_some() || held.must_record(intent)) {
         // Boxed, as all that is rare here, so that those that return at once need no room for it.
-        Box::pin(held.commit()).await?;
+        Box::pin(commit_start(held)).await?;
         (began_us, is_recorded) = (None, true);
     }
     // The policy may have changed while the start became durable, or the grant been revoked.

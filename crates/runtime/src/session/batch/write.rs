@@ -186,7 +186,7 @@ impl OpenBatch {
     }
 
     /// An estimate of the unrecorded entries in bytes: rather high, since a row that outgrows it is moved.
-    fn unwritten_bytes(&self, state: &BatchState) -> usize {
+    pub(super) fn unwritten_bytes(&self, state: &BatchState) -> usize {
         /// The size of an entry without its texts.
         const ENTRY_BYTES: usize = 64;
         let texts = |opened: &Opened| opened.id.len() + opened.tool.len() + opened.args.text.len();
