@@ -135,17 +135,24 @@ fn an_approval_covers_a_renamed_tool() {
 fn an_approval_covers_the_address_and_its_headers() {
     let port = 9;
     let url = |host: &str, more: &str| format!("[mcp.shop]\nurl = \"https://{host}:{port}/mcp\"\n{more}\n");
-    let plain = || url("127.0.0.1", "internal = true\nheaders = { Authorization = \"Bearer {secret:shop}\" }");
+    let plain =
+        || url("127.0.0.1", "internal = true\nheaders = { Authorization = \"Bearer {secret:shop}\" }");
     let with = |headers: &str| url("127.0.0.1", &format!("internal = true\nheaders = {{ {headers} }}"));
     let changes: Vec<Change> = vec![
-        toml("the address", url("localhost", "internal = true\nheaders = { Authorization = \"Bearer {secret:shop}\" }")),
+        toml(
+            "the address",
+            url("localhost", "internal = true\nheaders = { Authorization = \"Bearer {secret:shop}\" }"),
+        ),
         toml("another secret", with(r#"Authorization = "Bearer {secret:other}""#)),
         toml("the text around the secret", with(r#"Authorization = "Basic {secret:shop}""#)),
         toml("no secret but a text", with(r#"Authorization = "Bearer tr0ub4dor""#)),
         toml("the name of a header", with(r#"X-Authorization = "Bearer {secret:shop}""#)),
         toml("one more header", with(r#"Authorization = "Bearer {secret:shop}", X-Tenant = "2""#)),
         toml("no header", url("127.0.0.1", "internal = true")),
-        toml("which addresses it may have", url("127.0.0.1", "headers = { Authorization = \"Bearer {secret:shop}\" }")),
+        toml(
+            "which addresses it may have",
+            url("127.0.0.1", "headers = { Authorization = \"Bearer {secret:shop}\" }"),
+        ),
     ];
     for change in &changes {
         let rig = accepted("");

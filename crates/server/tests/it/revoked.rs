@@ -141,7 +141,10 @@ async fn mcp_clients_that_listen_are_let_go_when_their_token_is_revoked() {
         let mut rest = String::new();
         let reading = tokio::time::timeout(SOON, stream.read_to_string(&mut rest));
         reading.await.expect("it ends").expect("text");
-        assert!(rest.contains("event: problem\ndata: {") && rest.contains("\"wrong_token\""), "{era}: {rest}");
+        assert!(
+            rest.contains("event: problem\ndata: {") && rest.contains("\"wrong_token\""),
+            "{era}: {rest}"
+        );
     }
     let is_quiet = async {
         while served.api.mcp_quiet_for().is_none() {
