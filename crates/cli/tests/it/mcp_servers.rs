@@ -211,14 +211,14 @@ fn a_hostile_server_harms_only_its_own_calls() {
 }
 
 /// In kilobytes, the most memory that a process has used.
-fn peak_kb(pid: u32) -> u64 {
+pub fn peak_kb(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let peak =
         status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_else(|| panic!("{status}"));
     peak.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// One owner, whose server floods, sends a gigabyte, hangs and dies: its other tools answer meanwhile, and it stays small.
+/// One owner, whose server floods, makes noise, sends a gigabyte, hangs and dies: its other tools answer meanwhile, and it stays small.
 #[test]
 fn an_owner_is_not_harmed_by_a_hostile_server() {
     let rig = accepted(&format!("{ALLOWED}\n{HANGS_SHORTLY}"));
@@ -228,6 +228,7 @@ fn an_owner_is_not_harmed_by_a_hostile_server() {
     let before = peak_kb(owner.id());
     for (tool, mode, code) in [
         ("shop_pay", "flood", 0),
+        ("shop_pay", "noisy", 0),
         ("shop_pay", "huge", 3),
         ("shop_fail", "hangs", 3),
         ("shop_pay", "dies", 3),
@@ -257,30 +258,36 @@ fn an_owner_is_not_harmed_by_a_hostile_server() {
 /// A server dies or hangs at each message that it gets. Before the call was sent nothing happened, afterwards nobody knows; other tools are not harmed.
 #[test]
 fn a_server_that_fails_at_any_message_harms_only_its_own_calls() {
-    let rig = accepted(&format!(
-        "{ALLOWED}\ntimeout_ms = 1500\n[limits]\nmcp_connect_ms = 1500\nmcp_server_tools_max = 50"
-    ));
-    for fails in ["dies", "hangs", "mixes"] {
-        for (method, code) in
-            [("initialize", 1), ("notifications/initialized", 1), ("tools/list", 1), ("tools/call", 3)]
-        {
-            // An answer under another id than that of the request is no answer. The mute notification only counts if it kills.
-            let code = if fails != "dies" && method.starts_with("notifications") { 0 } else { code };
-            let effects = count(&rig, "effect");
-            rig.write("mode", format!("{fails}@{method}"));
-            // Other arguments each time: the same call again and again would be a loop.
-            let args = format!("{{\"at\": \"{fails}@{method}\"}}");
-            let ran = rig.run(&["call", "shop_pay", &args, "--json"]);
-            assert_eq!(ran.code, Some(code), "{fails}@{method}: {}{}", ran.stdout, ran.stderr);
-            let is_done = code == 0 || (fails, method) == ("mixes", "tools/call");
-            assert_eq!(count(&rig, "effect"), effects + usize::from(is_done), "{fails}@{method}");
-            let args = format!("{{\"message\": \"{fails}@{method}\"}}");
-            assert_eq!(rig.run(&["call", "echo", &args]).code, Some(0), "{fails}@{method}");
-            until("no process is left", || rig.processes().is_empty());
+    let legacy = [("initialize", 1), ("notifications/initialized", 1), ("tools/list", 1), ("tools/call", 3)];
+    let modern = [("server/discover", 1), ("tools/list", 1), ("tools/call", 3)];
+    for (era, messages) in [("legacy", &legacy[..]), ("modern", &modern[..])] {
+        let rig = accepted(&format!(
+            "{ALLOWED}\ntimeout_ms = 1500\nenv = {{ ERA = \"{era}\" }}\n[limits]\nmcp_connect_ms = 1500\nmcp_server_tools_max = 50"
+        ));
+        for fails in ["dies", "hangs", "mixes"] {
+            for (method, code) in messages {
+                fail_at(&rig, fails, method, *code);
+            }
         }
+        rig.write("mode", "");
+        assert_eq!(call(&rig, "shop_look")["state"], "succeeded", "and it is used again");
     }
-    rig.write("mode", "");
-    assert_eq!(call(&rig, "shop_look")["state"], "succeeded", "and it is used again");
+}
+
+fn fail_at(rig: &Rig, fails: &str, method: &str, code: i32) {
+    // An answer under another id than that of the request is no answer. The mute notification only counts if it kills.
+    let code = if fails != "dies" && method.starts_with("notifications") { 0 } else { code };
+    let effects = count(rig, "effect");
+    rig.write("mode", format!("{fails}@{method}"));
+    // Other arguments each time: the same call again and again would be a loop.
+    let args = format!("{{\"at\": \"{fails}@{method}\"}}");
+    let ran = rig.run(&["call", "shop_pay", &args, "--json"]);
+    assert_eq!(ran.code, Some(code), "{fails}@{method}: {}{}", ran.stdout, ran.stderr);
+    let is_done = code == 0 || (fails, method) == ("mixes", "tools/call");
+    assert_eq!(count(rig, "effect"), effects + usize::from(is_done), "{fails}@{method}");
+    let args = format!("{{\"message\": \"{fails}@{method}\"}}");
+    assert_eq!(rig.run(&["call", "echo", &args]).code, Some(0), "{fails}@{method}");
+    until("no process is left", || rig.processes().is_empty());
 }
 
 #[test]
