@@ -56,7 +56,8 @@ fn check(rig: &Rig, (what, change, effects): &Change) {
         let (call, asks) = (newest(rig), approvals(rig));
         let told = call.to_string();
         let is_asked_again = asks.first().is_some_and(|now| now["digest"] != approval["digest"]);
-        let waits = ["tool_changed", "no_such_tool", "has changed this tool"];
+        let waits =
+            ["tool_changed", "no_such_tool", "has changed this tool", "does not have this tool any more"];
         call["state"] == "succeeded" || is_asked_again || waits.iter().any(|reason| told.contains(reason))
     };
     until(&format!("{what}: it ran, or is not allowed to"), is_decided);
@@ -68,9 +69,9 @@ fn check(rig: &Rig, (what, change, effects): &Change) {
 fn an_approval_covers_the_entry_and_the_definition() {
     let plain = r#"["python3", "server.py"]"#;
     let url = "[mcp.shop]\nurl = \"http://127.0.0.1:9/mcp\"\ninternal = true\n";
-    let nothing = Change { 2: 1, ..toml("nothing", entry(plain, "")) };
+    let (nothing, same, _) = toml("nothing", entry(plain, ""));
     let changes: Vec<Change> = vec![
-        nothing,
+        (nothing, same, 1),
         toml("a word of the command", entry(r#"["python3", "server.py", "--more"]"#, "")),
         toml("the program", entry(r#"["/usr/bin/env", "python3", "server.py"]"#, "")),
         toml("a variable", entry(plain, "env = { X = \"1\" }")),
@@ -170,7 +171,7 @@ fn an_approval_covers_the_address_and_its_headers() {
 fn an_approval_is_used_once() {
     let rig = accepted("");
     for round in 1..=2 {
-        let called = rig.start(&["call", "shop_pay", "{}", "--new"]);
+        let called = rig.start(&["call", "shop_pay", "{}"]);
         until("somebody is asked", || approvals(&rig).len() == 1);
         assert_eq!(count(&rig, "effect"), round - 1, "not before it is approved");
         let id = approvals(&rig)[0]["id"].as_str().expect("an id").to_string();

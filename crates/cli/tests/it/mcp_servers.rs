@@ -2,7 +2,7 @@
 
 use crate::rig::{Rig, until};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::process::Child;
 
 pub const SERVER: &str = include_str!("mcp_servers/server.py");

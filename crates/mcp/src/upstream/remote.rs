@@ -8,13 +8,12 @@ use crate::param_headers;
 use crate::peer::MODERN;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_blocking;
-use windlass_http::{HttpClient, HttpRequest, HttpResponse, Method};
+use windlass_http::{HttpClient, HttpRequest, HttpResponse, Method, WatchedPiece};
 
 /// How long one request of an older server's own messages may last.
 const HEARS_MAX: Duration = Duration::from_secs(24 * 3_600);
@@ -81,12 +80,12 @@ impl RemoteServer {
                 self.speaks_up.store(is_stream, Ordering::Relaxed);
                 self.is_heard.notify_one();
                 if !is_stream {
-                    return ControlFlow::Break(());
+                    return WatchedPiece::Last;
                 }
                 // What belongs to no request is short; whatever is not is read by nobody here.
                 let events = events.take(piece).into_iter().filter(|event| event.len() <= IN_PLACE_BYTES_MAX);
                 events.filter_map(|event| parsed(&event)).for_each(|message| self.take_own(message));
-                ControlFlow::Continue(())
+                WatchedPiece::Taken
             };
             let heard = self.place.client.exchange_watched(request, &mut watch).await;
             if heard.is_ok_and(|response| response.status != 200 || !is_stream(&response)) {
@@ -209,7 +208,7 @@ impl RemoteServer {
         let request = SentRequest::new("", serde_json::Map::new());
         let request = self.http_request(&request, message, within);
         // Not taken: the server asks for nothing more than that.
-        let _ = self.place.client.exchange_watched(request, &mut |_, _| ControlFlow::Continue(())).await;
+        let _ = self.place.client.exchange_watched(request, &mut |_, _| WatchedPiece::Taken).await;
     }
 
     fn http_request(&self, request: &SentRequest, message: &Value, within: Duration) -> HttpRequest {
@@ -337,9 +336,9 @@ impl<'a> AnswerListener<'a> {
         self.answer
     }
 
-    fn take(&mut self, head: &HttpResponse, piece: &[u8]) -> ControlFlow<()> {
+    fn take(&mut self, head: &HttpResponse, piece: &[u8]) -> WatchedPiece {
         if !is_stream(head) {
-            return ControlFlow::Continue(());
+            return WatchedPiece::Kept;
         }
         for event in self.events.take(piece) {
             if event.len() > IN_PLACE_BYTES_MAX {
@@ -352,7 +351,7 @@ impl<'a> AnswerListener<'a> {
             match heard(message) {
                 ServerMessage::Answer { id, message } if id == self.id => {
                     self.answer = Some(message);
-                    return ControlFlow::Break(());
+                    return WatchedPiece::Last;
                 }
                 ServerMessage::Progress { token, progress } if token == self.id => {
                     if let Some(sender) = &self.request.progress {
@@ -372,7 +371,7 @@ impl<'a> AnswerListener<'a> {
                 ServerMessage::Answer { .. } | ServerMessage::Progress { .. } | ServerMessage::Other => {}
             }
         }
-        ControlFlow::Continue(())
+        WatchedPiece::Taken
     }
 }
 
