@@ -46,7 +46,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
             "--dir" => dir = value.into(),
             "--only" => only = Some(value),
             other => {
-                return Err(format!("{other} is unknown: mcp [--seconds N] [--dir DIR] [--only WHICH]").into());
+                return Err(
+                    format!("{other} is unknown: mcp [--seconds N] [--dir DIR] [--only WHICH]").into()
+                );
             }
         }
     }

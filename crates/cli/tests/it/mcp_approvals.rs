@@ -5,19 +5,24 @@ use crate::mcp_servers::{accepted, approvals, count, kill, wait};
 use crate::rig::{Rig, until};
 use serde_json::{Value, json};
 
-/// A change of the folder, its name, and how often the approved call takes effect behind it.
-type Change = (&'static str, Box<dyn Fn(&Rig)>, usize);
+/// A change of the folder between an approval and the start of its call.
+struct FolderChange {
+    name: &'static str,
+    make: Box<dyn Fn(&Rig)>,
+    /// How often the approved call takes effect behind it.
+    effects: usize,
+}
 
 /// The entry of a server on pipes.
 fn entry(command: &str, more: &str) -> String {
     format!("[mcp.shop]\ncommand = {command}\n{more}\n[mcp.shop.tools.look]\nclass = \"read\"\n")
 }
 
-fn toml(name: &'static str, text: String) -> Change {
+fn toml(name: &'static str, text: String) -> FolderChange {
     let change = move |rig: &Rig| {
         rig.write("windlass.toml", &text);
     };
-    (name, Box::new(change), 0)
+    FolderChange { name, make: Box::new(change), effects: 0 }
 }
 
 fn change_pins(rig: &Rig, change: impl Fn(&mut Value)) {
@@ -27,8 +32,9 @@ fn change_pins(rig: &Rig, change: impl Fn(&mut Value)) {
     std::fs::write(&file, pins.to_string()).expect("it can be written");
 }
 
-fn pinned(name: &'static str, change: fn(&mut Value)) -> Change {
-    (name, Box::new(move |rig: &Rig| change_pins(rig, |tools| change(&mut tools["pay"]))), 0)
+fn pinned(name: &'static str, change: fn(&mut Value)) -> FolderChange {
+    let make = move |rig: &Rig| change_pins(rig, |tools| change(&mut tools["pay"]));
+    FolderChange { name, make: Box::new(make), effects: 0 }
 }
 
 fn kill_owner(owner: std::process::Child) {
@@ -43,11 +49,12 @@ fn newest(rig: &Rig) -> Value {
 
 /// A call is asked about, its owner killed, the folder changed, the call approved as it was shown, and an owner started: it takes effect as often as
 /// the change says, and otherwise is asked about anew or has no tool any more.
-fn check(rig: &Rig, (what, change, effects): &Change) {
+fn check(rig: &Rig, change: &FolderChange) {
+    let what = change.name;
     let asked = rig.start(&["call", "shop_pay", "{}"]);
     until("somebody is asked", || approvals(rig).len() == 1);
     kill_owner(asked);
-    change(rig);
+    (change.make)(rig);
     let approval = approvals(rig)[0].clone();
     let id = approval["id"].as_str().expect("an id").to_string();
     rig.run(&["approve", &id]).expect(0);
@@ -61,7 +68,7 @@ fn check(rig: &Rig, (what, change, effects): &Change) {
         call["state"] == "succeeded" || is_asked_again || waits.iter().any(|reason| told.contains(reason))
     };
     until(&format!("{what}: it ran, or is not allowed to"), is_decided);
-    assert_eq!(count(rig, "effect"), *effects, "{what}");
+    assert_eq!(count(rig, "effect"), change.effects, "{what}");
     kill_owner(owner);
 }
 
@@ -69,9 +76,8 @@ fn check(rig: &Rig, (what, change, effects): &Change) {
 fn an_approval_covers_the_entry_and_the_definition() {
     let plain = r#"["python3", "server.py"]"#;
     let url = "[mcp.shop]\nurl = \"http://127.0.0.1:9/mcp\"\ninternal = true\n";
-    let (nothing, same, _) = toml("nothing", entry(plain, ""));
-    let changes: Vec<Change> = vec![
-        (nothing, same, 1),
+    let changes: Vec<FolderChange> = vec![
+        FolderChange { effects: 1, ..toml("nothing", entry(plain, "")) },
         toml("a word of the command", entry(r#"["python3", "server.py", "--more"]"#, "")),
         toml("the program", entry(r#"["/usr/bin/env", "python3", "server.py"]"#, "")),
         toml("a variable", entry(plain, "env = { X = \"1\" }")),
@@ -120,11 +126,19 @@ fn an_approval_covers_a_renamed_tool() {
             rig.write("mode", mode);
         }
     };
-    let changes: [Change; 4] = [
-        ("another name", Box::new(renamed), 0),
-        ("another tool of this name", Box::new(swapped), 0),
-        ("another name at the server", Box::new(at_the_server("renamed")), 0),
-        ("another definition at the server", Box::new(at_the_server("rug")), 0),
+    let changes: [FolderChange; 4] = [
+        FolderChange { name: "another name", make: Box::new(renamed), effects: 0 },
+        FolderChange { name: "another tool of this name", make: Box::new(swapped), effects: 0 },
+        FolderChange {
+            name: "another name at the server",
+            make: Box::new(at_the_server("renamed")),
+            effects: 0,
+        },
+        FolderChange {
+            name: "another definition at the server",
+            make: Box::new(at_the_server("rug")),
+            effects: 0,
+        },
     ];
     for change in &changes {
         check(&accepted(""), change);
@@ -139,7 +153,7 @@ fn an_approval_covers_the_address_and_its_headers() {
     let plain =
         || url("127.0.0.1", "internal = true\nheaders = { Authorization = \"Bearer {secret:shop}\" }");
     let with = |headers: &str| url("127.0.0.1", &format!("internal = true\nheaders = {{ {headers} }}"));
-    let changes: Vec<Change> = vec![
+    let changes: Vec<FolderChange> = vec![
         toml(
             "the address",
             url("localhost", "internal = true\nheaders = { Authorization = \"Bearer {secret:shop}\" }"),

@@ -179,7 +179,7 @@ async fn a_call_that_did_not_happen_is_not_joined() {
     );
 }
 
-/// What was not delivered is joined for `mcp_join_ms`, and not longer.
+/// An answer that was not delivered is joined for `mcp_join_ms`, and not longer.
 #[tokio::test]
 async fn a_lost_answer_is_joined_for_a_while() {
     for (join_ms, expected) in [(600_000, "effect 1"), (0, "effect 2")] {

@@ -112,7 +112,7 @@ async fn a_state_is_good_for_its_own_caller_only_and_an_answer_once() {
     assert_eq!(rig.effects(), 1);
 }
 
-/// Whoever asked cannot be the one who approves: such approvals wait for somebody else, whatever the client could show.
+/// Approvals that want another person than the caller wait for that person, whatever the client could show.
 #[tokio::test]
 async fn an_approval_by_another_person_is_never_asked_for_here() {
     let rig = Rig::impatient();

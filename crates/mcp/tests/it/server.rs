@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use windlass::Runtime;
 use windlass::policy::NewPolicy;
@@ -34,7 +34,7 @@ pub struct GotRequest {
 /// A server that runs until this is dropped.
 pub struct Server {
     pub address: SocketAddr,
-    got: Arc<Mutex<Vec<GotRequest>>>,
+    got: watch::Receiver<Vec<GotRequest>>,
     serving: JoinHandle<()>,
 }
 
@@ -49,8 +49,8 @@ impl Server {
     pub async fn start(tools: Value, answers: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (got, answers) = (Arc::<Mutex<Vec<GotRequest>>>::default(), Arc::new(answers));
-        let noted = got.clone();
+        let (noted, got) = watch::channel(Vec::new());
+        let answers = Arc::new(answers);
         let serving = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (noted, answers, tools) = (noted.clone(), answers.clone(), tools.clone());
@@ -64,21 +64,29 @@ impl Server {
 
     /// The requests of a method.
     pub fn got(&self, method: &str) -> Vec<GotRequest> {
-        let got = self.got.lock().expect("no panic");
+        let got = self.got.borrow();
         got.iter().filter(|request| request.message["method"] == method).cloned().collect()
+    }
+
+    /// Waits until it has got so many requests of a method.
+    pub async fn until_got(&self, method: &str, count: usize) {
+        let is_enough = |got: &Vec<GotRequest>| {
+            got.iter().filter(|request| request.message["method"] == method).count() >= count
+        };
+        self.got.clone().wait_for(is_enough).await.expect("it serves");
     }
 }
 
 /// Answers one request, and closes.
 async fn serve(
     mut stream: TcpStream,
-    noted: &Mutex<Vec<GotRequest>>,
+    noted: &watch::Sender<Vec<GotRequest>>,
     tools: &Value,
     answers: &(dyn Fn(&Value) -> Reply + Send + Sync),
 ) -> std::io::Result<()> {
     let request = read(&mut stream).await?;
     let message = request.message.clone();
-    noted.lock().expect("no panic").push(request);
+    noted.send_modify(|got| got.push(request));
     let answer = |result: Value| json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
     let reply = match message["method"].as_str() {
         // One without tools is mute.

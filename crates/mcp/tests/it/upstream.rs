@@ -69,7 +69,7 @@ async fn a_result_is_given_back_verbatim() {
     }
 }
 
-/// What is too long to be given back ends with a link to the whole, also if it is an error.
+/// A result that is too long to be given back ends with a link to the whole, also if it is an error.
 #[tokio::test]
 async fn a_result_that_is_too_long_is_a_link_to_the_whole() {
     for is_error in [false, true] {
@@ -215,9 +215,7 @@ async fn a_server_that_tells_of_changes_without_end_is_listed_with_pauses() {
     let mut others = behind(&rig.runtime, &[("other", &server, json!([tool("act")]))]).await;
     others.upstreams.keep();
     // The first is that of the connection.
-    while server.got("tools/list").len() <= LISTS {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    server.until_got("tools/list", LISTS + 1).await;
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(300) * (LISTS as u32 - 1), "{LISTS} lists in {took:?}");
 }
