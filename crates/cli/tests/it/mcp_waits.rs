@@ -217,7 +217,7 @@ fn a_gigabyte_from_a_server_behind_a_url_is_not_read() {
     println!("the owner grew by {grown} kB");
     assert!(grown < 64 << 10, "{grown} kB for a result of a gigabyte");
     rig.write("mode", "");
-    assert_eq!(text(&call(rig, "shop_rich")).is_empty(), false, "and the server is used again");
+    assert!(text(&call(rig, "shop_rich")).contains("hologram"), "and the server is used again");
     kill_owner(owner);
 }
 

@@ -79,14 +79,13 @@ fn only_text(result: &mut Value) -> Option<String> {
     if !is_plain(result) {
         return None;
     }
-    match result["content"].as_array_mut().map(Vec::as_mut_slice) {
-        Some([block]) if is_plain_block(block) => match block["text"].take() {
-            Value::String(text) => Some(text),
-            other => {
-                block["text"] = other;
-                None
-            }
-        },
+    let blocks = result["content"].as_array_mut()?;
+    let [block] = blocks.as_mut_slice() else { return None };
+    if !is_plain_block(block) {
+        return None;
+    }
+    match block.get_mut("text") {
+        Some(Value::String(text)) => Some(std::mem::take(text)),
         Some(_) | None => None,
     }
 }
