@@ -182,7 +182,7 @@ async fn a_flood_of_progress_is_passed_on_ten_times_a_second() {
                 {
                     break;
                 }
-                _ => {}
+                News::Page(_) | News::Notices(_) | _ => {}
             }
         }
         heard
