@@ -1,4 +1,4 @@
-// The TypeScript SDK as a client of `windlass mcp`, in both eras: list, call, error, and the owner killed in the middle of a call.
+// The TypeScript SDK as a client of `windlass mcp`, in both eras: list, call, error, approval by a form, and the owner killed in the middle of a call.
 import { Client } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { strict as assert } from "node:assert";
@@ -28,14 +28,21 @@ function owner() {
 }
 
 for (const mode of ["auto", "legacy"]) {
-  const transport = new StdioClientTransport({ command: windlass, args: ["--data", data, "mcp", "--session", `typescript-${mode}`], cwd: work, env: process.env });
-  const client = new Client({ name: "check", version: "1" }, { versionNegotiation: { mode } });
+  const transport = new StdioClientTransport({ command: windlass, args: ["--data", data, "mcp", "--approve", "--session", `typescript-${mode}`], cwd: work, env: process.env });
+  const client = new Client({ name: "check", version: "1" }, { versionNegotiation: { mode }, capabilities: { elicitation: { form: {} } } });
+  client.setRequestHandler("elicitation/create", async (request) => {
+    assert.match(request.params.message, /ask_first/);
+    return { action: "accept", content: { approve: true } };
+  });
   await client.connect(transport);
   const names = (await client.listTools()).tools.map((tool) => tool.name);
   assert.deepEqual(names, [...names].sort());
   assert(names.includes("work") && names.includes("wait_task"), names.join());
   assert.match(text(await client.callTool({ name: "echo", arguments: { message: mode } })), new RegExp(mode));
   assert.equal((await client.callTool({ name: "broken", arguments: {} })).isError, true);
+  const allowed = count("allowed");
+  assert.match(text(await client.callTool({ name: "ask_first", arguments: {} })), /allowed/);
+  assert.equal(count("allowed"), allowed + 1);
   rmSync(`${work}/go`, { force: true });
   const [begun, effects] = [count("begin"), count("effect")];
   const running = client.callTool({ name: "work", arguments: {} }, { onprogress: () => {} });
@@ -47,5 +54,5 @@ for (const mode of ["auto", "legacy"]) {
   assert.match(text(ended), /not known/);
   assert.deepEqual([count("begin"), count("effect")], [begun + 1, effects]);
   await client.close();
-  console.log(`typescript, stdio, ${mode}: list, call, error, kill`);
+  console.log(`typescript, stdio, ${mode}: list, call, error, form, kill`);
 }

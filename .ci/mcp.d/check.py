@@ -49,17 +49,16 @@ async def allow(_context, params) -> ElicitResult:
     return ElicitResult(action="accept", content={"approve": True})
 
 
-async def check(client: Client, name: str, kills: bool, shows_forms: bool) -> None:
+async def check(client: Client, name: str, kills: bool) -> None:
     tools = [tool.name for tool in (await client.list_tools()).tools]
     assert tools == sorted(tools) and {"work", "ask_first", "wait_task"} <= set(tools), tools
     echoed = await client.call_tool("echo", {"message": name})
     assert name in text(echoed) and not echoed.is_error, echoed
     broken = await client.call_tool("broken", {})
     assert broken.is_error and "no such thing" in text(broken), broken
-    if shows_forms:
-        before = count("allowed")
-        allowed = await client.call_tool("ask_first", {})
-        assert "allowed" in text(allowed) and count("allowed") == before + 1, allowed
+    before = count("allowed")
+    allowed = await client.call_tool("ask_first", {})
+    assert "allowed" in text(allowed) and count("allowed") == before + 1, allowed
     GO.unlink(missing_ok=True)
     begun, effects = count("begin"), count("effect")
 
@@ -79,21 +78,20 @@ async def check(client: Client, name: str, kills: bool, shows_forms: bool) -> No
         assert (count("begin"), count("effect")) == (begun + 1, effects), "it was not repeated"
     else:
         assert "worked" in text(ended) and count("effect") == effects + 1, ended
-    print(f"python, {name}: list, call, error{', form' if shows_forms else ''}{', kill' if kills else ''}")
+    print(f"python, {name}: list, call, error, form{', kill' if kills else ''}")
 
 
 async def main() -> None:
     for mode in ["auto", "legacy"]:
-        shows_forms = mode == "auto"
         args = ["--data", str(DATA), "mcp", "--approve", "--session", f"python-{mode}"]
         server = StdioServerParameters(command=WINDLASS, args=args, cwd=WORK, env=dict(os.environ))
-        async with Client(server, mode=mode, elicitation_callback=allow if shows_forms else None) as client:
-            await check(client, f"stdio, {mode}", kills=True, shows_forms=shows_forms)
+        async with Client(server, mode=mode, elicitation_callback=allow) as client:
+            await check(client, f"stdio, {mode}", kills=True)
         headers = {"Authorization": f"Bearer {os.environ['WINDLASS_TOKEN']}"}
         async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
             transport = streamable_http_client(os.environ["WINDLASS_URL"] + "/mcp", http_client=http)
-            async with Client(transport, mode=mode, elicitation_callback=allow if shows_forms else None) as client:
-                await check(client, f"HTTP, {mode}", kills=False, shows_forms=shows_forms)
+            async with Client(transport, mode=mode, elicitation_callback=allow) as client:
+                await check(client, f"HTTP, {mode}", kills=False)
 
 
 asyncio.run(main())

@@ -126,6 +126,25 @@ def play():
     print("one call, two killed owners, one effect, and the result was delivered")
 
 
+def leave():
+    """Ends everything, and waits until it has left: the folder is removed next."""
+    subprocess.run(["tmux", "kill-session", "-t", PANE], capture_output=True)
+    model.kill()
+    if owner():
+        os.kill(owner(), signal.SIGTERM)
+
+    def is_there(process):
+        try:
+            return (process / "cwd").resolve().is_relative_to(WORK.resolve())
+        except OSError:
+            return False
+
+    for _ in range(200):
+        if not any(is_there(process) for process in Path("/proc").iterdir() if process.name.isdigit()):
+            return
+        time.sleep(0.05)
+
+
 def approve():
     """Fills in the form: the field is ticked, and the form sent."""
     keys("Space")
@@ -140,7 +159,4 @@ model = start()
 try:
     play()
 finally:
-    subprocess.run(["tmux", "kill-session", "-t", PANE], capture_output=True)
-    model.kill()
-    if owner():
-        os.kill(owner(), signal.SIGTERM)
+    leave()

@@ -6,7 +6,6 @@ use crate::resolve::{GuardedResolver, NoAddress};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
 use reqwest::{Method, StatusCode, Url, redirect};
 use std::net::IpAddr;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,7 +117,18 @@ impl HttpResponse {
 }
 
 /// Sees the pieces of a body, with the head of their response.
-pub type BodyWatch<'a> = &'a mut (dyn FnMut(&HttpResponse, &[u8]) -> ControlFlow<()> + Send);
+pub type BodyWatch<'a> = &'a mut (dyn FnMut(&HttpResponse, &[u8]) -> WatchedPiece + Send);
+
+/// The use of a piece of a body that was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchedPiece {
+    /// The response has it.
+    Kept,
+    /// The response has it not: whoever saw it has taken what it needs. It counts towards the size of the body all the same.
+    Taken,
+    /// As `Taken`, and no more is wanted.
+    Last,
+}
 
 /// The client. Clones share their connections.
 #[derive(Clone, Debug)]
@@ -156,11 +166,11 @@ impl HttpClient {
 
     /// As [`send`](Self::send), and says whether a failed request may have reached its server.
     pub async fn exchange(&self, request: HttpRequest) -> Result<HttpResponse, FailedRequest> {
-        self.exchange_watched(request, &mut |_, _| ControlFlow::Continue(())).await
+        self.exchange_watched(request, &mut |_, _| WatchedPiece::Kept).await
     }
 
     /// As [`exchange`](Self::exchange), and shows the head of the response, first alone and then with each piece of the body as it
-    /// arrives. `Break` ends the exchange behind this piece: the response has the body up to there.
+    /// arrives. The response has the pieces that are to be kept.
     pub async fn exchange_watched(
         &self,
         request: HttpRequest,
@@ -287,17 +297,19 @@ impl HttpClient {
             return Err(HttpError::TooLarge { max });
         }
         let head = head(&response, url);
-        let mut body = Vec::new();
-        if watch(&head, &[]).is_break() {
+        let (mut body, mut seen) = (Vec::new(), 0);
+        if watch(&head, &[]) == WatchedPiece::Last {
             return Ok(head);
         }
         while let Some(piece) = response.chunk().await.map_err(|error| failed(url, error))? {
-            if (body.len() + piece.len()) as u64 > max {
+            seen += piece.len() as u64;
+            if seen > max {
                 return Err(HttpError::TooLarge { max });
             }
-            body.extend_from_slice(&piece);
-            if watch(&head, &piece).is_break() {
-                break;
+            match watch(&head, &piece) {
+                WatchedPiece::Kept => body.extend_from_slice(&piece),
+                WatchedPiece::Taken => {}
+                WatchedPiece::Last => break,
             }
         }
         Ok(HttpResponse { body, ..head })

@@ -21,6 +21,6 @@ mod error;
 mod resolve;
 
 pub use address::{AddressGuard, AddressRange, BadRange};
-pub use client::{BodyWatch, FailedRequest, HttpClient, HttpConfig, HttpRequest, HttpResponse};
+pub use client::{BodyWatch, FailedRequest, HttpClient, HttpConfig, HttpRequest, HttpResponse, WatchedPiece};
 pub use error::HttpError;
 pub use reqwest::Method;

@@ -13,7 +13,7 @@ use crate::resources;
 use crate::seal::{self, Purpose};
 use crate::task;
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -35,6 +35,8 @@ struct GatewayParts {
     last_at: Mutex<Instant>,
     /// The forms that clients of the older era show.
     forms: Arc<OpenForms>,
+    /// The tools of which the log says that they cannot be offered.
+    told: Mutex<HashSet<String>>,
 }
 
 /// The caller of a request, as whoever took the message knows it.
@@ -100,6 +102,7 @@ impl Gateway {
             running: Mutex::default(),
             last_at: Mutex::new(Instant::now()),
             forms: Arc::default(),
+            told: Mutex::default(),
         }))
     }
 
@@ -220,12 +223,24 @@ impl Gateway {
             Some(_) => return Err(RpcError::params("`cursor` must be the nextCursor of the page before")),
         };
         let limit = usize::try_from(self.runtime().limits().mcp_tools_page).unwrap_or(usize::MAX).max(1);
-        let (tools, next) = McpToolList::at(self.runtime(), visitor).await?.page(after, limit);
+        let list = McpToolList::at(self.runtime(), visitor).await?;
+        self.tell_left_out(&list);
+        let (tools, next) = list.page(after, limit);
         let mut page = json!({"tools": tools});
         if let Some(next) = next {
             page["nextCursor"] = next.into();
         }
         Ok(with_cache_hints(peer, page))
+    }
+
+    /// Logs the tools that cannot be offered, each once.
+    fn tell_left_out(&self, list: &McpToolList) {
+        let mut told = self.0.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for (tool, why) in &list.left_out {
+            if told.insert(tool.clone()) {
+                tracing::warn!(tool, why, "the tool is left out of the MCP list");
+            }
+        }
     }
 
     async fn task(&self, visitor: &Visitor, peer: &Peer, request: &RpcRequest) -> Result<Value, RpcError> {

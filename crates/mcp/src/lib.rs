@@ -10,6 +10,7 @@
 //! Messages stay raw JSON: what this crate does not know is left alone and hides nothing.
 #![warn(missing_docs)]
 
+mod apart;
 mod conversation;
 mod delivery;
 mod forms;

@@ -24,8 +24,14 @@ pub(crate) const SEARCH_TOOLS: &str = "search_tools";
 /// The tool by which a client calls what it has found.
 pub(crate) const CALL_TOOL: &str = "call_tool";
 
-/// The tools that a door lists, by the names that clients see.
-pub(crate) struct McpToolList(BTreeMap<String, Arc<Registered>>);
+/// The tools that a door lists.
+#[derive(Default)]
+pub(crate) struct McpToolList {
+    /// By the names that clients see.
+    tools: BTreeMap<String, Arc<Registered>>,
+    /// The names of those that cannot be offered, with the reason.
+    pub(crate) left_out: Vec<(String, &'static str)>,
+}
 
 impl McpToolList {
     /// The tools that the visitor's door lists.
@@ -34,7 +40,8 @@ impl McpToolList {
             McpListing::All => McpToolList::whole(runtime, &visitor.session).await,
             McpListing::Search => {
                 let doors = runtime.catalog(&visitor.session).doors().await;
-                Ok(McpToolList(doors.into_iter().map(|tool| (tool.spec.name.clone(), tool)).collect()))
+                let tools = doors.into_iter().map(|tool| (tool.spec.name.clone(), tool)).collect();
+                Ok(McpToolList { tools, left_out: Vec::new() })
             }
         }
     }
@@ -58,36 +65,32 @@ impl McpToolList {
         if !is_door && name.len() != NAME_CHARS_MAX {
             return Ok(None);
         }
-        Ok(McpToolList::whole(runtime, &visitor.session).await?.0.remove(name))
+        Ok(McpToolList::whole(runtime, &visitor.session).await?.tools.remove(name))
     }
 
-    /// All tools of the session. One that cannot be offered is left out, and the log names it.
+    /// All tools of the session. One that cannot be offered is left out, and named.
     pub(crate) async fn whole(runtime: &Runtime, session: &str) -> Result<McpToolList, RpcError> {
         let tools = runtime.catalog(session).whole().await.map_err(|error| RpcError::internal(&error))?;
-        let mut table = BTreeMap::new();
+        let mut list = McpToolList::default();
         for tool in tools {
             let name = shown_name(&tool.spec.name);
             if [WAIT_TASK, CANCEL_TASK].contains(&name.as_str()) {
                 // The door has its own, which also take calls that are no tasks of the runtime.
                 continue;
             }
-            if let Some(why) = misfit(tool.spec.input_schema.as_ref()) {
-                tracing::warn!(tool = %tool.spec.name, why, "the tool is left out of the MCP list");
-                continue;
+            let is_taken = list.tools.contains_key(&name).then_some("another tool has its name there");
+            match misfit(tool.spec.input_schema.as_ref()).or(is_taken) {
+                Some(why) => list.left_out.push((tool.spec.name.clone(), why)),
+                None => drop(list.tools.insert(name, tool)),
             }
-            if table.contains_key(&name) {
-                tracing::warn!(tool = %tool.spec.name, name, "the tool is left out of the MCP list: another has its name");
-                continue;
-            }
-            table.insert(name, tool);
         }
-        Ok(McpToolList(table))
+        Ok(list)
     }
 
     /// The digest of what the list shows.
     pub(crate) fn digest(&self) -> String {
         let mut hasher = blake3::Hasher::new();
-        for (name, tool) in &self.0 {
+        for (name, tool) in &self.tools {
             hasher.update(name.as_bytes()).update(b"\0").update(tool.contract.to_string().as_bytes());
         }
         hasher.finalize().to_hex().to_string()
@@ -95,14 +98,14 @@ impl McpToolList {
 
     /// The tool whose name is nearest to one that is not there.
     pub(crate) fn nearest(&self, name: &str) -> Option<String> {
-        windlass::tool::nearest_name(name, self.0.keys().map(String::as_str)).map(|near| near.to_string())
+        windlass::tool::nearest_name(name, self.tools.keys().map(String::as_str)).map(|near| near.to_string())
     }
 
     /// A page of the list behind this name, and the name to go on behind.
     pub(crate) fn page(&self, after: Option<&str>, limit: usize) -> (Vec<Value>, Option<String>) {
         let own = own_tools().map(|tool| (tool["name"].as_str().unwrap_or_default().to_string(), tool));
         let mut all: BTreeMap<String, Value> = own.into_iter().collect();
-        all.extend(self.0.iter().map(|(name, tool)| (name.clone(), described(name, tool))));
+        all.extend(self.tools.iter().map(|(name, tool)| (name.clone(), described(name, tool))));
         let mut rest = all.into_iter().filter(|(name, _)| after.is_none_or(|after| name.as_str() > after));
         let page: Vec<(String, Value)> = rest.by_ref().take(limit).collect();
         let next = rest.next().and(page.last()).map(|(name, _)| name.clone());

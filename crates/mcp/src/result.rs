@@ -1,5 +1,6 @@
 //! Results of calls as MCP has them.
 
+use crate::apart;
 use crate::resources;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,8 +11,11 @@ use windlass::{CallAnswer, Runtime};
 
 /// The result of a call that is over, or of one that was refused.
 pub(crate) async fn of_answer(runtime: &Runtime, answer: &CallAnswer) -> Value {
-    if let Some(raw) = raw_result(runtime, answer).await {
-        return raw;
+    if let Some(given) = raw_result(runtime, answer).await {
+        return given;
+    }
+    if let Some(given) = plain_result(runtime, answer).await {
+        return given;
     }
     let model = answer.model();
     let mut room = runtime.limits().wire_images_bytes_max;
@@ -25,12 +29,18 @@ pub(crate) async fn of_answer(runtime: &Runtime, answer: &CallAnswer) -> Value {
 
 /// The link to a result that is too long to return.
 fn kept_whole(answer: &CallAnswer) -> Option<Value> {
-    let Outcome::Succeeded(success) = &answer.call().end()?.outcome else { return None };
-    let raw = success.side.as_ref().and_then(|side| side.raw.as_ref());
-    match (&success.value, raw.filter(|_| answer.call().origin.source() == Some(ToolSource::Mcp))) {
+    let (side, value) = match &answer.call().end()?.outcome {
+        Outcome::Succeeded(success) => (success.side.as_ref(), Some(&success.value)),
+        Outcome::Failed(failure) => (failure.side.as_ref(), None),
+        Outcome::Denied { .. } | Outcome::Cancelled { .. } | Outcome::Unknown => return None,
+    };
+    let raw = side.and_then(|side| side.raw.as_ref());
+    match (value, raw.filter(|_| answer.call().origin.source() == Some(ToolSource::Mcp))) {
         (_, Some(raw)) => Some(resources::link(raw, "the whole result", Some("application/json"))),
-        (OutcomeValue::Kept { kept, .. }, None) => Some(resources::link(kept, "the whole result", None)),
-        (OutcomeValue::Inline(_), None) => None,
+        (Some(OutcomeValue::Kept { kept, .. }), None) => {
+            Some(resources::link(kept, "the whole result", None))
+        }
+        (Some(OutcomeValue::Inline(_)) | None, None) => None,
     }
 }
 
@@ -56,7 +66,41 @@ async fn raw_result(runtime: &Runtime, answer: &CallAnswer) -> Option<Value> {
     }
     // One that has expired, or cannot be read now, is told in parts.
     let bytes = runtime.read_artifact(kept.artifact, 0, kept.bytes).await.ok()?;
-    verbatim(serde_json::from_slice(&bytes).ok()?)
+    let result = apart::on_text(bytes.len(), move || serde_json::from_slice(&bytes));
+    verbatim(result.await.ok()?)
+}
+
+/// The result of an MCP server that was nothing but texts and images, all of it: what a model reads of it may be cut.
+async fn plain_result(runtime: &Runtime, answer: &CallAnswer) -> Option<Value> {
+    let call = answer.call();
+    if call.origin.source() != Some(ToolSource::Mcp) {
+        return None;
+    }
+    let Outcome::Succeeded(success) = &call.end()?.outcome else { return None };
+    if success.side.as_ref().is_some_and(|side| side.raw.is_some()) {
+        return None;
+    }
+    let mut room = runtime.limits().wire_images_bytes_max;
+    let mut content = Vec::with_capacity(success.parts.len());
+    match &success.value {
+        _ if !success.parts.is_empty() => {
+            for part in &success.parts {
+                content.push(block(runtime, part, &mut room).await);
+            }
+        }
+        OutcomeValue::Inline(json) => match serde_json::from_str(json).ok()? {
+            Value::String(text) => content.push(text_block(text)),
+            // It had no content.
+            Value::Null => {}
+            Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => return None,
+        },
+        OutcomeValue::Kept { kept, .. } if kept.bytes <= room => {
+            let bytes = runtime.read_artifact(kept.artifact, 0, kept.bytes).await.ok()?;
+            content.push(text_block(String::from_utf8(bytes).ok()?));
+        }
+        OutcomeValue::Kept { .. } => return None,
+    }
+    Some(json!({"content": content, "isError": false}))
 }
 
 /// A result of a server as it was given, if it is one.

@@ -35,6 +35,8 @@ use windlass_tools::declared::McpServer;
 const LOOKS_EVERY: Duration = Duration::from_millis(500);
 /// The pause before a server is asked again to tell of changes.
 const LISTENS_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// The pause between two lists of a server that tells of changes: one may tell of them without end.
+const LISTS_AGAIN_AFTER: Duration = Duration::from_millis(300);
 /// How often the tools of a server are listed that does not tell of changes.
 const LISTS_EVERY: Duration = Duration::from_secs(60);
 
@@ -107,14 +109,16 @@ async fn keep(link: Arc<ServerLink>, pins: PathBuf) {
             let is_told = tokio::time::timeout(LOOKS_EVERY, connection.changed.notified()).await.is_ok();
             let is_due = !connection.tells_changes() && listed_at.elapsed() > LISTS_EVERY;
             if is_told || is_due {
+                tokio::time::sleep(LISTS_AGAIN_AFTER.saturating_sub(listed_at.elapsed())).await;
                 listed_at = Instant::now();
                 match connection.list().await {
                     Ok(_) => seen = None,
-                    Err(why) => tracing::warn!(
-                        server = link.server.name,
-                        why,
-                        "the MCP server gave no list of its tools"
-                    ),
+                    Err(why) => {
+                        let server = &link.server.name;
+                        tracing::warn!(server, why, "the MCP server gave no list of its tools");
+                        // One that answers nothing is ended, and started again.
+                        link.look_after(&connection).await;
+                    }
                 }
             }
         }

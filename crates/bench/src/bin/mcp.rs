@@ -1,4 +1,5 @@
-//! A `read` through the MCP door to an MCP server in the same process, beside the same call made directly: `mcp [--seconds N] [--dir DIR]`.
+//! A `read` through the MCP door to an MCP server in the same process, beside the same call made directly: `mcp [--seconds N] [--dir DIR]`;
+//! `--only direct|memory|sqlite` makes nothing but these calls, for a profiler.
 //! On the memory store it may take three times as long, on SQLite that and one and a half lone commits.
 
 use axum::Router;
@@ -36,14 +37,19 @@ const VERSION: &str = "2026-07-28";
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let (mut seconds, mut dir) = (5.0, PathBuf::from("."));
+    let (mut seconds, mut dir, mut only) = (5.0, PathBuf::from("."), None);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
         match word.as_str() {
             "--seconds" => seconds = value.parse()?,
             "--dir" => dir = value.into(),
-            other => return Err(format!("{other} is unknown: mcp [--seconds N] [--dir DIR]").into()),
+            "--only" => only = Some(value),
+            other => {
+                return Err(
+                    format!("{other} is unknown: mcp [--seconds N] [--dir DIR] [--only WHICH]").into()
+                );
+            }
         }
     }
     let folder = tempfile::tempdir_in(&dir)?;
@@ -52,6 +58,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let memory = MeasuredDoor::start(Arc::new(MemoryStore::new()?), upstream, folder.path()).await?;
     let sqlite = SqliteStore::open(Options::new(folder.path().join("data")))?;
     let sqlite = MeasuredDoor::start(Arc::new(sqlite), upstream, folder.path()).await?;
+    if let Some(only) = only {
+        let asked = match only.as_str() {
+            "direct" => &direct,
+            "memory" => &memory.asked,
+            "sqlite" => &sqlite.asked,
+            other => return Err(format!("{other} is not direct, memory or sqlite").into()),
+        };
+        let median = asked.median(Duration::from_secs_f64(seconds)).await?;
+        writeln!(std::io::stdout().lock(), "half take less than {} µs", median.as_micros())?;
+        return Ok(());
+    }
     let turn = Duration::from_secs_f64(seconds) / TURNS / 4;
     let (mut times, mut commits) = ([const { Vec::new() }; 3], Vec::new());
     for _ in 0..TURNS {

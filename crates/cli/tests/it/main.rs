@@ -17,6 +17,7 @@ mod grants;
 mod kills;
 mod logs;
 mod mcp;
+mod mcp_approvals;
 mod mcp_servers;
 mod mcp_waits;
 mod memory;

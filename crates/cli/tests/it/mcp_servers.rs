@@ -2,7 +2,7 @@
 
 use crate::rig::{Rig, until};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::process::Child;
 
 pub const SERVER: &str = include_str!("mcp_servers/server.py");
@@ -47,7 +47,7 @@ pub fn kill(pid: i32) {
 }
 
 /// The approvals that wait; none while there is no store yet.
-fn approvals(rig: &Rig) -> Vec<Value> {
+pub fn approvals(rig: &Rig) -> Vec<Value> {
     let ran = rig.run(&["approvals", "--json"]);
     let listed: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
     listed["items"].as_array().cloned().unwrap_or_default()
@@ -211,14 +211,14 @@ fn a_hostile_server_harms_only_its_own_calls() {
 }
 
 /// In kilobytes, the most memory that a process has used.
-fn peak_kb(pid: u32) -> u64 {
+pub fn peak_kb(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let peak =
         status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_else(|| panic!("{status}"));
     peak.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// One owner, whose server floods, sends a gigabyte, hangs and dies: its other tools answer meanwhile, and it stays small.
+/// One owner, whose server floods, makes noise, sends a gigabyte, hangs and dies: its other tools answer meanwhile, and it stays small.
 #[test]
 fn an_owner_is_not_harmed_by_a_hostile_server() {
     let rig = accepted(&format!("{ALLOWED}\n{HANGS_SHORTLY}"));
@@ -228,6 +228,7 @@ fn an_owner_is_not_harmed_by_a_hostile_server() {
     let before = peak_kb(owner.id());
     for (tool, mode, code) in [
         ("shop_pay", "flood", 0),
+        ("shop_pay", "noisy", 0),
         ("shop_pay", "huge", 3),
         ("shop_fail", "hangs", 3),
         ("shop_pay", "dies", 3),
@@ -257,30 +258,36 @@ fn an_owner_is_not_harmed_by_a_hostile_server() {
 /// A server dies or hangs at each message that it gets. Before the call was sent nothing happened, afterwards nobody knows; other tools are not harmed.
 #[test]
 fn a_server_that_fails_at_any_message_harms_only_its_own_calls() {
-    let rig = accepted(&format!(
-        "{ALLOWED}\ntimeout_ms = 1500\n[limits]\nmcp_connect_ms = 1500\nmcp_server_tools_max = 50"
-    ));
-    for fails in ["dies", "hangs", "mixes"] {
-        for (method, code) in
-            [("initialize", 1), ("notifications/initialized", 1), ("tools/list", 1), ("tools/call", 3)]
-        {
-            // An answer under another id than that of the request is no answer. The mute notification only counts if it kills.
-            let code = if fails != "dies" && method.starts_with("notifications") { 0 } else { code };
-            let effects = count(&rig, "effect");
-            rig.write("mode", format!("{fails}@{method}"));
-            // Other arguments each time: the same call again and again would be a loop.
-            let args = format!("{{\"at\": \"{fails}@{method}\"}}");
-            let ran = rig.run(&["call", "shop_pay", &args, "--json"]);
-            assert_eq!(ran.code, Some(code), "{fails}@{method}: {}{}", ran.stdout, ran.stderr);
-            let is_done = code == 0 || (fails, method) == ("mixes", "tools/call");
-            assert_eq!(count(&rig, "effect"), effects + usize::from(is_done), "{fails}@{method}");
-            let args = format!("{{\"message\": \"{fails}@{method}\"}}");
-            assert_eq!(rig.run(&["call", "echo", &args]).code, Some(0), "{fails}@{method}");
-            until("no process is left", || rig.processes().is_empty());
+    let legacy = [("initialize", 1), ("notifications/initialized", 1), ("tools/list", 1), ("tools/call", 3)];
+    let modern = [("server/discover", 1), ("tools/list", 1), ("tools/call", 3)];
+    for (era, messages) in [("legacy", &legacy[..]), ("modern", &modern[..])] {
+        let rig = accepted(&format!(
+            "{ALLOWED}\ntimeout_ms = 1500\nenv = {{ ERA = \"{era}\" }}\n[limits]\nmcp_connect_ms = 1500\nmcp_server_tools_max = 50"
+        ));
+        for fails in ["dies", "hangs", "mixes"] {
+            for (method, code) in messages {
+                fail_at(&rig, fails, method, *code);
+            }
         }
+        rig.write("mode", "");
+        assert_eq!(call(&rig, "shop_look")["state"], "succeeded", "and it is used again");
     }
-    rig.write("mode", "");
-    assert_eq!(call(&rig, "shop_look")["state"], "succeeded", "and it is used again");
+}
+
+fn fail_at(rig: &Rig, fails: &str, method: &str, code: i32) {
+    // An answer under another id than that of the request is no answer. The mute notification only counts if it kills.
+    let code = if fails != "dies" && method.starts_with("notifications") { 0 } else { code };
+    let effects = count(rig, "effect");
+    rig.write("mode", format!("{fails}@{method}"));
+    // Other arguments each time: the same call again and again would be a loop.
+    let args = format!("{{\"at\": \"{fails}@{method}\"}}");
+    let ran = rig.run(&["call", "shop_pay", &args, "--json"]);
+    assert_eq!(ran.code, Some(code), "{fails}@{method}: {}{}", ran.stdout, ran.stderr);
+    let is_done = code == 0 || (fails, method) == ("mixes", "tools/call");
+    assert_eq!(count(rig, "effect"), effects + usize::from(is_done), "{fails}@{method}");
+    let args = format!("{{\"message\": \"{fails}@{method}\"}}");
+    assert_eq!(rig.run(&["call", "echo", &args]).code, Some(0), "{fails}@{method}");
+    until("no process is left", || rig.processes().is_empty());
 }
 
 #[test]
@@ -361,77 +368,5 @@ fn the_operator_decides_about_each_tool_of_an_added_server() {
         let toml = std::fs::read_to_string(rig.path("windlass.toml")).expect("it is there");
         let fail = "[mcp.shop.tools.fail]\nclass = \"keyed\"\nclaims = []\napproval = \"ask\"\n";
         assert_eq!((toml.contains(fail), toml.contains("tools.look")), (code == 0, false), "{typed}: {toml}");
-    }
-}
-
-/// R6: an approval covers every field of the server's entry and of the tool's definition.
-#[test]
-fn an_approval_covers_the_entry_and_the_definition() {
-    let entry = |command: &str, more: &str| {
-        format!("[mcp.shop]\ncommand = {command}\n{more}\n[mcp.shop.tools.look]\nclass = \"read\"\n")
-    };
-    let plain = r#"["python3", "server.py"]"#;
-    let url = "[mcp.shop]\nurl = \"http://127.0.0.1:9/mcp\"\ninternal = true\n";
-    let pins = |rig: &Rig, change: &dyn Fn(&mut Value)| {
-        let file = rig.path("windlass.mcp.json");
-        let mut pins: Value = serde_json::from_slice(&std::fs::read(&file).expect("pins")).expect("JSON");
-        change(&mut pins["servers"]["shop"]["pay"]);
-        std::fs::write(&file, pins.to_string()).expect("it can be written");
-    };
-    type Change<'a> = Box<dyn Fn(&Rig) + 'a>;
-    let toml = |text: String| -> Change<'_> {
-        Box::new(move |rig: &Rig| {
-            rig.write("windlass.toml", &text);
-        })
-    };
-    let pinned = |change: fn(&mut Value)| -> Change<'_> { Box::new(move |rig: &Rig| pins(rig, &change)) };
-    let changes: Vec<(&str, Change<'_>, usize)> = vec![
-        ("nothing", toml(entry(plain, "")), 1),
-        ("a word of the command", toml(entry(r#"["python3", "server.py", "--more"]"#, "")), 0),
-        ("the program", toml(entry(r#"["/usr/bin/env", "python3", "server.py"]"#, "")), 0),
-        ("a variable", toml(entry(plain, "env = { X = \"1\" }")), 0),
-        ("the folder", toml(entry(plain, "cwd = \".windlass\"")), 0),
-        ("a class", toml(entry(plain, "class = \"keyed\"")), 0),
-        ("claims", toml(entry(plain, "claims = []")), 0),
-        ("a time", toml(entry(plain, "timeout_ms = 900000")), 0),
-        ("whether it detaches", toml(entry(plain, "detach = false")), 0),
-        ("whether it is trusted", toml(entry(plain, "trust = true")), 0),
-        ("a rule of the tool", toml(entry(plain, "[mcp.shop.tools.pay]\ntimeout_ms = 900000")), 0),
-        ("who is asked", toml(entry(plain, "approval = \"ask\"")), 0),
-        ("another tool that is hidden", toml(entry(plain, "[mcp.shop.tools.rich]\nhidden = true")), 0),
-        ("a prefix", toml(entry(plain, "prefix = \"other_\"")), 0),
-        ("the way", toml(url.to_string()), 0),
-        ("the description", pinned(|tool| tool["description"] = "Pays twice.".into()), 0),
-        ("the schema", pinned(|tool| tool["inputSchema"]["properties"] = json!({"a": {}})), 0),
-        ("the title", pinned(|tool| tool["title"] = "Pay".into()), 0),
-        ("the output", pinned(|tool| tool["outputSchema"] = json!({"type": "object"})), 0),
-        ("an icon", pinned(|tool| tool["icons"] = json!([{"src": "https://example.com/i.png"}])), 0),
-        ("an annotation", pinned(|tool| tool["annotations"] = json!({"readOnlyHint": true})), 0),
-        ("a field that nobody knows", pinned(|tool| tool["x-vendor"] = 1.into()), 0),
-    ];
-    for (what, change, effects) in changes {
-        let rig = accepted("");
-        let asked = rig.start(&["call", "shop_pay", "{}"]);
-        until("somebody is asked", || approvals(&rig).len() == 1);
-        kill(i32::try_from(asked.id()).expect("a process"));
-        wait(asked);
-        change(&rig);
-        let approval = approvals(&rig)[0].clone();
-        let id = approval["id"].as_str().expect("an id").to_string();
-        rig.run(&["approve", &id]).expect(0);
-        let owner = rig.start(&["serve", "--listen", "127.0.0.1:0"]);
-        until("it ran, or is not allowed to", || {
-            let calls = rig.run(&["calls", "--json"]).json();
-            let call = &calls["items"][0];
-            let is_asked_again =
-                approvals(&rig).first().is_some_and(|now| now["digest"] != approval["digest"]);
-            call["state"] == "succeeded"
-                || is_asked_again
-                || call.to_string().contains("tool_changed")
-                || call.to_string().contains("no_such_tool")
-        });
-        assert_eq!(count(&rig, "effect"), effects, "{what}");
-        kill(i32::try_from(owner.id()).expect("a process"));
-        wait(owner);
     }
 }

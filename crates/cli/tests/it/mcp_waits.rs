@@ -1,6 +1,6 @@
 //! Calls of other MCP servers that wait: as tasks of the server, and for answers of people; and servers behind a URL.
 
-use crate::mcp_servers::{ALLOWED, SERVER, accepted, call, count, kill, names, text, wait};
+use crate::mcp_servers::{ALLOWED, SERVER, accepted, call, count, kill, names, peak_kb, text, wait};
 use crate::rig::{Ran, Rig, finish, until};
 use serde_json::Value;
 use std::process::{Child, Stdio};
@@ -199,6 +199,55 @@ fn a_server_behind_a_url_that_vanishes_after_the_effect_leaves_the_call_unknown(
     drop(remote.server.take().map(|mut server| server.wait()));
     let refused = call(&remote.rig, "shop_look");
     assert_eq!(refused["state"], "failed", "it is not reached, and nothing happened: {refused}");
+}
+
+/// A gigabyte from a server behind a URL ends its call, and the owner stays small.
+#[test]
+fn a_gigabyte_from_a_server_behind_a_url_is_not_read() {
+    let remote = remote("modern");
+    let rig = &remote.rig;
+    let owner = rig.start(&["serve", "--listen", "127.0.0.1:0"]);
+    until("it serves", || rig.path(".windlass/control.sock").exists());
+    assert_eq!(text(&call(rig, "shop_look")), "look: True");
+    let before = peak_kb(owner.id());
+    rig.write("mode", "huge");
+    let ran = finish(start(rig));
+    assert_eq!(ran.code, Some(3), "it was sent, and nobody knows: {}{}", ran.stdout, ran.stderr);
+    let grown = peak_kb(owner.id()).saturating_sub(before);
+    println!("the owner grew by {grown} kB");
+    assert!(grown < 64 << 10, "{grown} kB for a result of a gigabyte");
+    rig.write("mode", "");
+    assert!(text(&call(rig, "shop_rich")).contains("hologram"), "and the server is used again");
+    kill_owner(owner);
+}
+
+/// A task does not depend on the connection by which it is followed, nor on the process behind that.
+#[test]
+fn a_task_outlives_the_process_that_told_of_it() {
+    let rig = accepted(MODERN);
+    rig.write("mode", "task dies@tasks/get");
+    let called = start(&rig);
+    until("the server has died twice", || count(&rig, "dies@tasks/get") >= 2);
+    rig.write("go", "");
+    rig.write("mode", "task");
+    let ended = finish(called);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!((count(&rig, "begin pay"), count(&rig, "effect")), (1, 1));
+}
+
+/// A server that hangs when it is listed again is ended and started anew: what it has changed is seen then.
+#[test]
+fn a_server_that_hangs_when_it_is_listed_again_is_started_anew() {
+    let rig = accepted(&format!("{MODERN}\n[limits]\nmcp_connect_ms = 1500"));
+    let owner = rig.start(&["serve", "--listen", "127.0.0.1:0"]);
+    until("it listens", || count(&rig, "listens") == 1);
+    rig.write("mode", "hangs@tools/list");
+    rig.write("changed", "");
+    until("it hangs", || count(&rig, "hangs@tools/list") > 0);
+    rig.write("mode", "rug");
+    until("the changed tool is gone", || !names(&rig).contains(&"shop_pay".to_string()));
+    assert!(names(&rig).contains(&"shop_look".to_string()));
+    kill_owner(owner);
 }
 
 /// In the modern era a server tells of changes to whoever listens, on pipes and behind a URL.

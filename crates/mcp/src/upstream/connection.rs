@@ -354,8 +354,18 @@ impl McpConnection {
         }
     }
 
-    /// Lists the tools, and keeps the list.
+    /// Lists the tools in the time that connecting may take, and keeps the list.
     pub(super) async fn list(&self) -> Result<Arc<RawTools>, String> {
+        let within = self.limits.connect;
+        let listed = tokio::time::timeout(within, self.all_pages()).await;
+        let tools = Arc::new(listed.unwrap_or_else(|_| {
+            Err(format!("it did not list its tools within {} ms", within.as_millis()))
+        })?);
+        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools.clone();
+        Ok(tools)
+    }
+
+    async fn all_pages(&self) -> Result<RawTools, String> {
         let (mut tools, mut cursor) = (RawTools::default(), None);
         for _ in 0..PAGES_MAX {
             let mut params = Map::new();
@@ -377,8 +387,6 @@ impl McpConnection {
                 _ => break,
             }
         }
-        let tools = Arc::new(tools);
-        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools.clone();
         Ok(tools)
     }
 

@@ -1,5 +1,6 @@
 //! Results of servers as results of ours. Whatever cannot be said in parts is kept as the raw result beside the call.
 
+use crate::apart;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -13,18 +14,39 @@ const JSON: &str = "application/json";
 /// The longest text of an error that the model reads.
 const ERROR_BYTES_MAX: usize = 16 << 10;
 
+/// A result that was read. Its images are not stored yet.
+struct ReadResult {
+    parts: Vec<ReadPart>,
+    /// Its structured content, where that is the value.
+    value: Value,
+    /// The whole result, unless the parts say it all.
+    raw: Option<String>,
+}
+
+enum ReadPart {
+    Text(String),
+    Image { media_type: String, data: Vec<u8> },
+}
+
+/// As much as parts may say; longer results are kept beside the call.
+#[derive(Clone, Copy)]
+struct PartBounds {
+    text_bytes_max: usize,
+    parts_max: usize,
+}
+
 /// The output of a result. Its effect stands, even if the result cannot be stored.
-pub(super) async fn of(result: Value, promises_value: bool, cx: &Cx) -> Result<Output, ToolError> {
+pub(super) async fn of(mut result: Value, promises_value: bool, cx: &Cx) -> Result<Output, ToolError> {
     let cut_off = |error: &(dyn std::error::Error + 'static)| {
         ToolError::aborted(format!("The result of the call could not be stored: {}", chain(error)))
     };
-    let blocks = result["content"].as_array().cloned().unwrap_or_default();
-    let is_whole = is_plain(&result) && blocks.iter().all(is_plain_block);
-    let max = usize::try_from(cx.limits().result_json_bytes_max).unwrap_or(usize::MAX);
-    if let ([block], true) = (blocks.as_slice(), is_whole)
-        && let Some(text) = block["text"].as_str()
-    {
-        if text.len() < max / 2 {
+    let size = |limit: u64| usize::try_from(limit).unwrap_or(usize::MAX);
+    let bounds = PartBounds {
+        text_bytes_max: size(cx.limits().result_json_bytes_max) / 2,
+        parts_max: size(cx.limits().answer_parts_max),
+    };
+    if let Some(text) = only_text(&mut result) {
+        if text.len() < bounds.text_bytes_max {
             return Ok(Value::from(text).into());
         }
         let mut kept = cx.keep();
@@ -32,57 +54,99 @@ pub(super) async fn of(result: Value, promises_value: bool, cx: &Cx) -> Result<O
         let kept = kept.finish("text/plain").await.map_err(|error| cut_off(&error))?;
         return Ok(Output { kept: Some(kept), ..Output::default() });
     }
-    let mut parts = Vec::with_capacity(blocks.len());
-    for block in &blocks {
-        match image(block) {
-            Some((media_type, data)) => {
+    let read = apart::on_text(text_bytes(&result), move || read(&result, promises_value, bounds)).await;
+    let mut parts = Vec::with_capacity(read.parts.len());
+    for part in read.parts {
+        match part {
+            ReadPart::Image { media_type, data } => {
                 let mut kept = cx.keep();
                 kept.write(&data).await.map_err(|error| cut_off(&error))?;
                 let kept = kept.finish(&media_type).await.map_err(|error| cut_off(&error))?;
                 parts.push(Part::KeptImage { kept, media_type });
             }
-            None => parts.push(Part::Text(shown(block))),
+            ReadPart::Text(text) => parts.push(Part::Text(text)),
         }
+    }
+    let output = Output { value: read.value, parts, ..Output::default() };
+    Ok(match read.raw {
+        Some(raw) => output.with_raw(RawOutput::text(raw, JSON)),
+        None => output,
+    })
+}
+
+/// The text of a result that is nothing else; it is taken out.
+fn only_text(result: &mut Value) -> Option<String> {
+    if !is_plain(result) {
+        return None;
+    }
+    let blocks = result["content"].as_array_mut()?;
+    let [block] = blocks.as_mut_slice() else { return None };
+    if !is_plain_block(block) {
+        return None;
+    }
+    match block.get_mut("text") {
+        Some(Value::String(text)) => Some(std::mem::take(text)),
+        Some(_) | None => None,
+    }
+}
+
+/// About as many bytes as the result has as a text.
+fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(text_bytes).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + text_bytes(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+    }
+}
+
+fn read(result: &Value, promises_value: bool, bounds: PartBounds) -> ReadResult {
+    let blocks = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_whole = is_plain(result) && blocks.iter().all(is_plain_block);
+    let part = |block: &Value| match image(block) {
+        Some((media_type, data)) => ReadPart::Image { media_type, data },
+        None => ReadPart::Text(shown(block)),
+    };
+    let parts: Vec<ReadPart> = blocks.iter().map(part).collect();
+    let text = |part: &ReadPart| if let ReadPart::Text(text) = part { text.len() } else { 0 };
+    let bytes: usize = parts.iter().map(text).sum();
+    if parts.len() > bounds.parts_max || bytes > bounds.text_bytes_max {
+        let told = format!(
+            "The result has {} parts with {bytes} bytes of text; it is kept whole beside the call.",
+            parts.len()
+        );
+        return ReadResult {
+            parts: vec![ReadPart::Text(told)],
+            value: Value::Null,
+            raw: Some(result.to_string()),
+        };
     }
     let structured = result.get("structuredContent").filter(|value| !value.is_null());
     // Beside the blocks it is the value only where the tool promises one: most servers repeat it as a text.
-    let value = match structured.filter(|_| blocks.is_empty() || promises_value) {
-        Some(structured) => structured.clone(),
-        None => Value::Null,
-    };
-    let bytes: usize =
-        parts.iter().map(|part| if let Part::Text(text) = part { text.len() } else { 0 }).sum();
-    let is_too_long = parts.len() as u64 > cx.limits().answer_parts_max || bytes > max / 2;
-    let output = match is_too_long {
-        true => {
-            let told = format!(
-                "The result has {} parts with {bytes} bytes of text; it is kept whole beside the call.",
-                parts.len()
-            );
-            Output { parts: vec![Part::Text(told)], ..Output::default() }
-        }
-        false => Output { value, parts, ..Output::default() },
-    };
-    if is_whole && !is_too_long {
-        return Ok(output);
-    }
-    Ok(output.with_raw(RawOutput::text(result.to_string(), JSON)))
+    let value = structured.filter(|_| blocks.is_empty() || promises_value).cloned().unwrap_or_default();
+    ReadResult { parts, value, raw: (!is_whole).then(|| result.to_string()) }
 }
 
 /// The failure that a result with `isError` is.
-pub(super) fn error(result: &Value) -> ToolError {
-    let blocks = result["content"].as_array().into_iter().flatten();
-    let texts: Vec<String> = blocks.map(shown).collect();
-    let mut text = texts.join("\n");
+pub(super) fn error(result: Value) -> ToolError {
+    let blocks = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut text = String::new();
+    for block in blocks {
+        if text.len() > ERROR_BYTES_MAX {
+            break;
+        }
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&shown(block));
+    }
     text.truncate(text.floor_char_boundary(ERROR_BYTES_MAX));
     if text.trim().is_empty() {
         text = "The tool failed and did not say why.".to_string();
     }
-    let is_whole = is_plain(result)
-        && matches!(result["content"].as_array().map(Vec::as_slice), Some([block]) if is_plain_block(block) && block["type"] == "text");
-    let raw = (!is_whole).then(|| result.clone());
-    let extras = raw.map(|raw| Box::new(ErrorExtras { raw: Some(raw), ..ErrorExtras::default() }));
-    ToolError { extras, ..ToolError::new(text) }
+    // Kept even where the text says it all: clients of MCP get the server's words, and no code of ours.
+    let extras = Box::new(ErrorExtras { raw: Some(result), ..ErrorExtras::default() });
+    ToolError { extras: Some(extras), ..ToolError::new(text) }
 }
 
 /// Whether a result has nothing but content that we know.

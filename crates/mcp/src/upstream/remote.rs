@@ -3,16 +3,17 @@
 use super::wire::{
     ELICIT, LostRequest, QuestionSender, SentRequest, ServerMessage, ServerQuestion, heard, parsed,
 };
+use crate::apart::{self, IN_PLACE_BYTES_MAX};
 use crate::param_headers;
 use crate::peer::MODERN;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
-use windlass_http::{HttpClient, HttpRequest, HttpResponse, Method};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::spawn_blocking;
+use windlass_http::{HttpClient, HttpRequest, HttpResponse, Method, WatchedPiece};
 
 /// How long one request of an older server's own messages may last.
 const HEARS_MAX: Duration = Duration::from_secs(24 * 3_600);
@@ -79,10 +80,12 @@ impl RemoteServer {
                 self.speaks_up.store(is_stream, Ordering::Relaxed);
                 self.is_heard.notify_one();
                 if !is_stream {
-                    return ControlFlow::Break(());
+                    return WatchedPiece::Last;
                 }
-                events.take(piece).into_iter().for_each(|message| self.take_own(message));
-                ControlFlow::Continue(())
+                // What belongs to no request is short; whatever is not is read by nobody here.
+                let events = events.take(piece).into_iter().filter(|event| event.len() <= IN_PLACE_BYTES_MAX);
+                events.filter_map(|event| parsed(&event)).for_each(|message| self.take_own(message));
+                WatchedPiece::Taken
             };
             let heard = self.place.client.exchange_watched(request, &mut watch).await;
             if heard.is_ok_and(|response| response.status != 200 || !is_stream(&response)) {
@@ -145,19 +148,35 @@ impl RemoteServer {
         within: Duration,
     ) -> Result<Value, LostRequest> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut listener = AnswerListener {
-            id,
-            request,
-            changed: &self.changed,
-            events: EventReader::default(),
-            answer: None,
-        };
+        let (large, mut read_apart) = mpsc::unbounded_channel();
+        let mut listener = AnswerListener::new(id, request, &self.changed, large);
         let _asking = request.questions.as_ref().map(|questions| {
             self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(id, questions.clone());
             AskingCall { server: self, id }
         });
-        let response = self.post(request, Some(id), within, &mut listener).await?;
-        let answer = listener.answer.or_else(|| whole_answer(&response, id));
+        let mut response = {
+            let exchange = self.post(request, Some(id), within, &mut listener);
+            tokio::pin!(exchange);
+            loop {
+                tokio::select! {
+                    biased;
+                    response = &mut exchange => break response?,
+                    // The stream may stay open behind its answer.
+                    Some(message) = read_apart.recv() => {
+                        if let ServerMessage::Answer { id: of, message } = heard(message) && of == id {
+                            return Ok(message);
+                        }
+                    }
+                }
+            }
+        };
+        let answer = match listener.finish() {
+            Some(answer) => Some(answer),
+            None => match answer_apart(id, &mut read_apart).await {
+                Some(answer) => Some(answer),
+                None => whole_answer(&mut response, id).await,
+            },
+        };
         match (response.status, answer) {
             (_, Some(answer)) => Ok(answer),
             (404, None) if self.session(|session| session.id.is_some()) => {
@@ -178,13 +197,8 @@ impl RemoteServer {
 
     /// Sends a notification.
     pub(super) async fn notify(&self, request: &SentRequest, within: Duration) {
-        let mut listener = AnswerListener {
-            id: 0,
-            request,
-            changed: &self.changed,
-            events: EventReader::default(),
-            answer: None,
-        };
+        let (large, _) = mpsc::unbounded_channel();
+        let mut listener = AnswerListener::new(0, request, &self.changed, large);
         // It wants no answer.
         let _ = self.post(request, None, within, &mut listener).await;
     }
@@ -194,7 +208,7 @@ impl RemoteServer {
         let request = SentRequest::new("", serde_json::Map::new());
         let request = self.http_request(&request, message, within);
         // Not taken: the server asks for nothing more than that.
-        let _ = self.place.client.exchange_watched(request, &mut |_, _| ControlFlow::Continue(())).await;
+        let _ = self.place.client.exchange_watched(request, &mut |_, _| WatchedPiece::Taken).await;
     }
 
     fn http_request(&self, request: &SentRequest, message: &Value, within: Duration) -> HttpRequest {
@@ -274,9 +288,26 @@ fn is_stream(head: &HttpResponse) -> bool {
 }
 
 /// The answer in a response that is one message.
-fn whole_answer(response: &HttpResponse, id: u64) -> Option<Value> {
-    let is_answer = |message: &Value| message.get("method").is_none() && message["id"] == json!(id);
-    parsed(&response.body).filter(|message| !is_stream(response) && is_answer(message))
+async fn whole_answer(response: &mut HttpResponse, id: u64) -> Option<Value> {
+    if is_stream(response) {
+        return None;
+    }
+    let body = std::mem::take(&mut response.body);
+    let message = apart::on_text(body.len(), move || parsed(&body)).await?;
+    let is_answer = message.get("method").is_none() && message["id"] == json!(id);
+    is_answer.then_some(message)
+}
+
+/// The answer among the large events of a stream that has ended.
+async fn answer_apart(id: u64, large: &mut mpsc::UnboundedReceiver<Value>) -> Option<Value> {
+    while let Some(message) = large.recv().await {
+        if let ServerMessage::Answer { id: of, message } = heard(message)
+            && of == id
+        {
+            return Some(message);
+        }
+    }
+    None
 }
 
 /// Hears the events of a response until the answer is among them.
@@ -286,18 +317,41 @@ struct AnswerListener<'a> {
     changed: &'a Notify,
     events: EventReader,
     answer: Option<Value>,
+    /// Takes the events that are parsed apart. The size of a body bounds them.
+    large: mpsc::UnboundedSender<Value>,
 }
 
-impl AnswerListener<'_> {
-    fn take(&mut self, head: &HttpResponse, piece: &[u8]) -> ControlFlow<()> {
+impl<'a> AnswerListener<'a> {
+    fn new(
+        id: u64,
+        request: &'a SentRequest,
+        changed: &'a Notify,
+        large: mpsc::UnboundedSender<Value>,
+    ) -> AnswerListener<'a> {
+        AnswerListener { id, request, changed, events: EventReader::default(), answer: None, large }
+    }
+
+    /// The answer, if it has come. Nothing is listened to any more.
+    fn finish(self) -> Option<Value> {
+        self.answer
+    }
+
+    fn take(&mut self, head: &HttpResponse, piece: &[u8]) -> WatchedPiece {
         if !is_stream(head) {
-            return ControlFlow::Continue(());
+            return WatchedPiece::Kept;
         }
-        for message in self.events.take(piece) {
+        for event in self.events.take(piece) {
+            if event.len() > IN_PLACE_BYTES_MAX {
+                let large = self.large.clone();
+                // Whoever waits for it may be gone.
+                spawn_blocking(move || parsed(&event).map(|message| large.send(message)));
+                continue;
+            }
+            let Some(message) = parsed(&event) else { continue };
             match heard(message) {
                 ServerMessage::Answer { id, message } if id == self.id => {
                     self.answer = Some(message);
-                    return ControlFlow::Break(());
+                    return WatchedPiece::Last;
                 }
                 ServerMessage::Progress { token, progress } if token == self.id => {
                     if let Some(sender) = &self.request.progress {
@@ -317,7 +371,7 @@ impl AnswerListener<'_> {
                 ServerMessage::Answer { .. } | ServerMessage::Progress { .. } | ServerMessage::Other => {}
             }
         }
-        ControlFlow::Continue(())
+        WatchedPiece::Taken
     }
 }
 
@@ -331,24 +385,24 @@ struct EventReader {
 }
 
 impl EventReader {
-    /// The messages of the events that end in this piece.
-    fn take(&mut self, piece: &[u8]) -> Vec<Value> {
-        let mut messages = Vec::new();
-        for byte in piece {
-            if *byte != b'\n' {
-                self.line.push(*byte);
-                continue;
-            }
+    /// The data of the events that end in this piece.
+    fn take(&mut self, mut piece: &[u8]) -> Vec<Vec<u8>> {
+        let mut events = Vec::new();
+        while let Some(at) = piece.iter().position(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(&piece[..at]);
+            piece = &piece[at + 1..];
             let line = std::mem::take(&mut self.line);
             let line = line.strip_suffix(b"\r").unwrap_or(&line);
             if line.is_empty() {
-                messages.extend(parsed(&std::mem::take(&mut self.data)));
+                let data = std::mem::take(&mut self.data);
+                events.extend(Some(data).filter(|data| !data.is_empty()));
             } else if let Some(data) = line.strip_prefix(b"data:") {
                 self.data.extend_from_slice(data.strip_prefix(b" ").unwrap_or(data));
                 self.data.push(b'\n');
             }
         }
-        messages
+        self.line.extend_from_slice(piece);
+        events
     }
 }
 
@@ -361,8 +415,12 @@ mod tests {
         let text = "event: message\r\ndata: {\"a\":\r\ndata:  1}\r\n\r\n:\n\ndata: no message\n\ndata:{\"b\":2}\n\ndata: {\"c\"";
         for size in 1..text.len() {
             let mut events = EventReader::default();
-            let read: Vec<Value> =
-                text.as_bytes().chunks(size).flat_map(|piece| events.take(piece)).collect();
+            let read: Vec<Value> = text
+                .as_bytes()
+                .chunks(size)
+                .flat_map(|piece| events.take(piece))
+                .filter_map(|event| parsed(&event))
+                .collect();
             assert_eq!(read, [json!({"a": 1}), json!({"b": 2})], "{size}");
         }
     }

@@ -278,3 +278,23 @@ fn few(names: &[String]) -> String {
         Some(more) => format!("{} and {more} more", names[..SHOWN].join(", ")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_fails_is_left_alone_longer_and_longer() {
+        let mut state = LinkState::default();
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            let now = Instant::now();
+            state.failed("it is not there".to_string());
+            let (until, why) = state.blocked.clone().expect("it is left alone");
+            assert_eq!(why, "it is not there");
+            waits.push(until.saturating_duration_since(now).as_millis() / 250 * 250);
+        }
+        assert_eq!(waits[..8], [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000]);
+        assert!(waits[8..].iter().all(|wait| *wait == 30_000), "{waits:?}");
+    }
+}

@@ -8,6 +8,7 @@ use super::wire::{
     ELICIT, LostRequest, ProgressSender, QuestionSender, SentRequest, ServerMessage, ServerQuestion,
     cancelled, heard, parsed, refusal, unasked,
 };
+use crate::apart;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -211,7 +212,7 @@ impl ServerLineReader {
             };
             match piece {
                 Ok(Some(CommandPiece::Stdout(bytes))) => {
-                    if let Err(why) = self.take(bytes) {
+                    if let Err(why) = self.take(bytes).await {
                         break Some(why);
                     }
                 }
@@ -234,11 +235,11 @@ impl ServerLineReader {
     }
 
     /// Takes a piece of output; an error ends the server.
-    fn take(&mut self, mut bytes: &[u8]) -> Result<(), String> {
+    async fn take(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         while let Some(at) = bytes.iter().position(|byte| *byte == b'\n') {
             self.add(&bytes[..at])?;
             let line = std::mem::take(&mut self.line);
-            self.hear(&line);
+            self.hear(line).await;
             bytes = &bytes[at + 1..];
         }
         self.add(bytes)
@@ -252,8 +253,8 @@ impl ServerLineReader {
         Ok(())
     }
 
-    fn hear(&self, line: &[u8]) {
-        let Some(message) = parsed(line) else { return };
+    async fn hear(&self, line: Vec<u8>) {
+        let Some(message) = apart::on_text(line.len(), move || parsed(&line)).await else { return };
         match heard(message) {
             ServerMessage::Answer { id, message } => {
                 let Some(waiting) = self.shared.waiting().remove(&id) else { return };

@@ -251,7 +251,7 @@ impl McpTool {
 
     async fn result(&self, result: Value, cx: &Cx) -> Result<Output, ToolError> {
         match result["isError"] == true {
-            true => Err(output::error(&result)),
+            true => Err(output::error(result)),
             false => output::of(result, self.spec.output_schema.is_some(), cx).await,
         }
     }

@@ -196,3 +196,52 @@ async fn headers_that_repeat_arguments_are_checked() {
         assert_eq!(rig.error(&call(wrong)).await, -32020, "{wrong:?}");
     }
 }
+
+/// `cancel_task`, for clients without tasks: the call ends, and `wait_task` says how.
+#[tokio::test]
+async fn a_client_that_knows_nothing_cancels_a_task() {
+    let mut rig = Rig::impatient();
+    let told = text(&rig.result(&Mcp::legacy("tools/call", call("pay"))).await);
+    let task = told.split("as task ").nth(1).map(|rest| rest[..26].to_string()).expect("a task");
+    rig.begun(1).await;
+    let door = |tool: &str| Mcp::legacy("tools/call", json!({"name": tool, "arguments": {"task": task}}));
+    let own = rig.visitor.session.clone();
+    rig.visitor.session = "other".into();
+    assert_eq!(rig.error(&door("cancel_task")).await, -32_602, "a task of another session is none");
+    rig.visitor.session = own;
+    assert!(text(&rig.result(&door("cancel_task")).await).contains("asked to stop"));
+    let ended = loop {
+        let ended = rig.result(&door("wait_task")).await;
+        if !text(&ended).contains("continues as task") {
+            break ended;
+        }
+    };
+    assert_eq!((&ended["isError"], rig.effects()), (&json!(true), 0), "{ended}");
+    let missing = Mcp::legacy("tools/call", json!({"name": "cancel_task", "arguments": {}}));
+    assert_eq!(rig.result(&missing).await["isError"], true);
+}
+
+/// Searching, calling and waiting change nothing in the list: it is one for all clients of a session.
+#[tokio::test]
+async fn the_list_does_not_change_by_calls() {
+    // More tools than a model is shown at once: most wait to be found.
+    let rig = Rig::within(|limits| limits.catalog_tools_max = 4);
+    for number in 0..20 {
+        let spec = ToolSpec {
+            name: format!("tool_{number}"),
+            description: "Counts apples.".into(),
+            class: Some(EffectClass::Read),
+            ..ToolSpec::default()
+        };
+        rig.runtime.register(tool_fn(spec, |_, _| async { Ok(json!("done").into()) })).expect("it fits");
+    }
+    rig.go.add_permits(1);
+    let list = || async { names(&rig.result(&Mcp::legacy("tools/list", json!({}))).await) };
+    let before = list().await;
+    assert!((0..20).all(|number| before.contains(&format!("tool_{number}"))), "{before:?}");
+    for asked in [call("look"), json!({"name": "tool_7"}), json!({"name": "tool_77"})] {
+        rig.ask(&Mcp::legacy("tools/call", asked)).await;
+    }
+    rig.runtime.catalog("chat").search("apples").await.expect("found");
+    assert_eq!(list().await, before);
+}

@@ -178,3 +178,19 @@ async fn a_call_that_did_not_happen_is_not_joined() {
         "the first was cancelled before it began, this is another: {form}"
     );
 }
+
+/// An answer that was not delivered is joined for `mcp_join_ms`, and not longer.
+#[tokio::test]
+async fn a_lost_answer_is_joined_for_a_while() {
+    for (join_ms, expected) in [(600_000, "effect 1"), (0, "effect 2")] {
+        let mut rig = Rig::within(|limits| limits.mcp_join_ms = join_ms);
+        let pay = Mcp::legacy("tools/call", call("pay"));
+        let mut lost = rig.begin(&pay).await;
+        rig.begun(1).await;
+        rig.go.add_permits(2);
+        assert!(lost.next().await.is_some(), "it has ended, and its answer breaks on its way");
+        drop(lost);
+        let told = text(&rig.result(&pay).await);
+        assert!(told.starts_with(expected), "{join_ms}: {told}");
+    }
+}

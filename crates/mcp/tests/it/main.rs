@@ -7,3 +7,5 @@ mod listens;
 mod people;
 mod rig;
 mod search;
+mod server;
+mod upstream;

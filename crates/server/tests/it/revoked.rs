@@ -1,5 +1,5 @@
 //! A token that is revoked or has expired is good for nothing within `token_known_ms`, also where a request is still being
-//! answered: streams of events, batches that are waited for, bodies that come slowly, bytes that are read slowly.
+//! answered: streams of events and of MCP clients, batches that are waited for, bodies that come slowly, bytes that are read slowly.
 
 use crate::tcp::{Answer, Served, read};
 use serde_json::{Value, json};
@@ -97,6 +97,80 @@ async fn a_stream_of_events_ends_when_its_token_expires() {
     let stream = following(&served, &gone).await;
     clock.advance(Duration::from_millis(5_001));
     soon(stream).await;
+}
+
+/// A message to the MCP door, or the request for the stream of an older client.
+fn mcp(token: &str, method: &str, headers: &[(&str, &str)], message: Value) -> String {
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let whole = Served::request(Some(token), method, "/mcp/chat", message);
+    whole.replacen("host: localhost\r\n", &format!("host: localhost\r\n{headers}"), 1)
+}
+
+/// Reads until this text has come, which is returned with what was before it.
+async fn read_until(stream: &mut TcpStream, text: &str) -> String {
+    let mut heard = Vec::new();
+    while !heard.windows(text.len()).any(|piece| piece == text.as_bytes()) {
+        let read = tokio::time::timeout(SOON, stream.read_buf(&mut heard)).await.expect("it comes soon");
+        assert!(read.expect("readable") > 0, "it goes on: {}", String::from_utf8_lossy(&heard));
+    }
+    String::from_utf8(heard).expect("text")
+}
+
+/// Clients of MCP listen for hours: in the newer era by a request, before on a stream of their own.
+#[tokio::test]
+async fn mcp_clients_that_listen_are_let_go_when_their_token_is_revoked() {
+    const VERSION: &str = "2026-07-28";
+    let served = served().await;
+    let (gone, id) = token(&served, None).await;
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": VERSION, "io.modelcontextprotocol/clientCapabilities": {}});
+    let listen = json!({"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen",
+        "params": {"notifications": {"toolsListChanged": true}, "_meta": meta}});
+    let headers = [("MCP-Protocol-Version", VERSION), ("Mcp-Method", "subscriptions/listen")];
+    let mut modern = served.send(&mcp(&gone, "POST", &headers, listen)).await;
+    read_until(&mut modern, "notifications/subscriptions/acknowledged").await;
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": {"protocolVersion": "2025-11-25", "capabilities": {}}});
+    let mut opened = served.send(&mcp(&gone, "POST", &[], hello)).await;
+    let opened = read_until(&mut opened, "\r\n\r\n").await;
+    let session = opened.lines().find_map(|line| line.strip_prefix("mcp-session-id: ")).expect("a session");
+    let headers = [("MCP-Protocol-Version", "2025-11-25"), ("Mcp-Session-Id", session)];
+    let mut legacy = served.send(&mcp(&gone, "GET", &headers, Value::Null)).await;
+    assert!(read_until(&mut legacy, "\r\n\r\n").await.starts_with("HTTP/1.1 200"));
+    revoke(&served, &id).await;
+    for (era, mut stream) in [("modern", modern), ("legacy", legacy)] {
+        let mut rest = String::new();
+        let reading = tokio::time::timeout(SOON, stream.read_to_string(&mut rest));
+        reading.await.expect("it ends").expect("text");
+        assert!(
+            rest.contains("event: problem\ndata: {") && rest.contains("\"wrong_token\""),
+            "{era}: {rest}"
+        );
+    }
+    let is_quiet = async {
+        while served.api.mcp_quiet_for().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, is_quiet).await.expect("nobody listens any more");
+}
+
+/// The call of an MCP client whose token is revoked goes on, and its repetition under a good token joins it.
+#[tokio::test]
+async fn an_mcp_call_is_let_go_when_its_token_is_revoked_and_has_one_effect() {
+    let served = served().await;
+    let (gone, id) = token(&served, None).await;
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "hold", "arguments": {}, "_meta": {"progressToken": 1}}});
+    let stream = served.send(&mcp(&gone, "POST", &[], call.clone())).await;
+    while served.api.runtime().counts().running[0] < 1 {
+        tokio::task::yield_now().await;
+    }
+    revoke(&served, &id).await;
+    let told = soon(stream).await;
+    assert!(told.body.contains("wrong_token") && !told.body.contains("\"result\""), "{}", told.body);
+    served.go.add_permits(1);
+    let again = served.raw(&mcp(&served.token, "POST", &[], call)).await;
+    assert!(again.body.contains("identical call"), "it joins: {}", again.body);
 }
 
 #[tokio::test]
