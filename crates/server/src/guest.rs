@@ -1,5 +1,6 @@
 //! A connection: its slot, its token, and its shutdown signal.
 
+use crate::accepted::SocketWatch;
 use crate::crowd::{NewConnection, Stay};
 use crate::problem::{Problem, ProblemCode};
 use crate::shares::Portion;
@@ -16,6 +17,7 @@ struct GuestParts {
     /// The token of its last request, and that token's hash.
     shown: Mutex<Option<(String, Arc<str>)>>,
     stopping: watch::Receiver<bool>,
+    socket: SocketWatch,
 }
 
 enum GuestPlace {
@@ -29,9 +31,14 @@ enum GuestPlace {
 
 impl Guest {
     /// A new connection, with its shutdown signal.
-    pub(crate) fn new(arrival: NewConnection, stopping: watch::Receiver<bool>) -> Guest {
+    pub(crate) fn new(arrival: NewConnection, stopping: watch::Receiver<bool>, socket: SocketWatch) -> Guest {
         let place = Mutex::new(GuestPlace::Unknown);
-        Guest(Arc::new(GuestParts { arrival, place, shown: Mutex::default(), stopping }))
+        Guest(Arc::new(GuestParts { arrival, place, shown: Mutex::default(), stopping, socket }))
+    }
+
+    /// Whether the client has closed the connection.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.socket.is_gone()
     }
 
     /// The connection may act as this principal: from now on it has one of the principal's slots.

@@ -9,6 +9,7 @@
 //! record alone, so both show the same.
 #![warn(missing_docs)]
 
+mod accepted;
 pub mod access;
 pub mod address;
 mod api;

@@ -1,5 +1,6 @@
 //! Serving connections, at either listener: bounded in number, slowness and size, and stopped gracefully.
 
+use crate::accepted::AcceptedSocket;
 use crate::crowd::{Crowd, Displaced};
 use crate::guest::Guest;
 use crate::patience::Patient;
@@ -13,7 +14,6 @@ use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -30,19 +30,15 @@ pub(crate) enum Listener {
     Address(TcpListener),
 }
 
-/// An accepted connection.
-trait ServedStream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ServedStream for T {}
-
 impl Listener {
-    async fn accept(&self) -> io::Result<Box<dyn ServedStream>> {
+    async fn accept(&self) -> io::Result<AcceptedSocket> {
         match self {
-            Listener::Socket(listener) => Ok(Box::new(listener.accept().await?.0)),
+            Listener::Socket(listener) => Ok(listener.accept().await?.0.into()),
             Listener::Address(listener) => {
                 let (stream, _) = listener.accept().await?;
                 // Answers are written whole: delaying them to send more together only makes them late.
                 let _ = stream.set_nodelay(true);
-                Ok(Box::new(stream))
+                Ok(stream.into())
             }
         }
     }
@@ -119,7 +115,7 @@ async fn serve(
             }
         };
         let (arrival, displaced) = bounds.crowd.enter();
-        let guest = Guest::new(arrival, stopping.clone());
+        let guest = Guest::new(arrival, stopping.clone(), stream.watch());
         let connection =
             ServedConnection { bounds: bounds.clone(), guest, displaced, stopping: stopping.clone() };
         connections.spawn(connection.answer(stream, router.clone()));
@@ -132,7 +128,7 @@ async fn serve(
 }
 
 /// Accepts the next connection, once there is space for it.
-async fn accept(listener: &Listener, bounds: &ConnectionBounds) -> io::Result<Box<dyn ServedStream>> {
+async fn accept(listener: &Listener, bounds: &ConnectionBounds) -> io::Result<AcceptedSocket> {
     bounds.crowd.make_room().await;
     listener.accept().await
 }
@@ -146,7 +142,7 @@ struct ServedConnection {
 }
 
 impl ServedConnection {
-    async fn answer(self, stream: Box<dyn ServedStream>, router: Router) {
+    async fn answer(self, stream: AcceptedSocket, router: Router) {
         let ServedConnection { bounds, guest, displaced, mut stopping } = self;
         let mut http = http1::Builder::new();
         // The library itself refuses more than a hundred headers; browsers and proxies send a few dozen.

@@ -5,6 +5,7 @@ use super::HandlerResult;
 use crate::access::{Caller, TokenScope};
 use crate::api::Api;
 use crate::extract::{Body, PathParams, QueryParams};
+use crate::guest::Guest;
 use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::wire::{McpList, McpQuery};
@@ -70,6 +71,7 @@ impl McpDoor {
 async fn answer(api: &Api, caller: &Caller, door: McpDoor, request: Request) -> HandlerResult {
     let headers = headers(request.headers(), caller);
     let visitor = visitor(request.headers(), caller, door.listing(api));
+    let guest = request.extensions().get::<Guest>().cloned();
     let message = match Body::<Value>::from_request(request, api).await {
         Ok(Body(message)) => message,
         Err(problem) if is_unreadable(&problem) => {
@@ -95,7 +97,7 @@ async fn answer(api: &Api, caller: &Caller, door: McpDoor, request: Request) -> 
         Exchange::Stream(mut conversation) => {
             // A quick answer goes out in one piece with its head.
             let first = tokio::time::timeout(HEAD_WAIT, conversation.next()).await;
-            Ok(stream(api, conversation, first.ok()))
+            Ok(stream(api, Spoken { conversation, guest }, first.ok()))
         }
     }
 }
@@ -132,7 +134,7 @@ async fn listen(api: &Api, caller: &Caller, door: McpDoor, sent: &HeaderMap) -> 
     }
     let visitor = Visitor { session, ..visitor };
     match api.mcp().listen(visitor, &headers(sent, caller)).await {
-        Some(conversation) => Ok(stream(api, conversation, None)),
+        Some(conversation) => Ok(stream(api, Spoken { conversation, guest: None }, None)),
         None => {
             let told = "this stream is for clients that have sent `initialize` and name its Mcp-Session-Id; others send POST";
             Err(Problem::new(ProblemCode::MethodNotAllowed, told))
@@ -209,7 +211,7 @@ fn reply(status: u16, message: &Value, session_id: Option<String>) -> HandlerRes
 }
 
 /// The messages of a conversation, of which the first may have been taken already.
-fn stream(api: &Api, conversation: Conversation, first: Option<Option<Value>>) -> Response {
+fn stream(api: &Api, spoken: Spoken, first: Option<Option<Value>>) -> Response {
     let quiet = Duration::from_millis(api.runtime().limits().event_keepalive_ms.max(1));
     let head = [
         ("content-type", "text/event-stream"),
@@ -217,24 +219,32 @@ fn stream(api: &Api, conversation: Conversation, first: Option<Option<Value>>) -
         ("x-accel-buffering", "no"),
     ];
     let next: Pin<Box<dyn Future<Output = SpokenFrame> + Send>> = match first {
-        Some(message) => {
-            Box::pin(std::future::ready(message.map(|told| (event(&told), conversation, quiet))))
-        }
-        None => Box::pin(spoken(conversation, quiet)),
+        Some(message) => Box::pin(std::future::ready(message.map(|told| (event(&told), spoken, quiet)))),
+        None => Box::pin(frame(spoken, quiet)),
     };
     let body = SpokenBody { next, over: false };
     (head, axum::body::Body::new(body)).into_response()
 }
 
 /// The next frame, and the rest of the conversation; `None` at its end.
-type SpokenFrame = Option<(Bytes, Conversation, Duration)>;
+type SpokenFrame = Option<(Bytes, Spoken, Duration)>;
 
-async fn spoken(mut conversation: Conversation, quiet: Duration) -> SpokenFrame {
-    let frame = match tokio::time::timeout(quiet, conversation.next()).await {
+/// A conversation on a connection.
+struct Spoken {
+    conversation: Conversation,
+    guest: Option<Guest>,
+}
+
+async fn frame(mut spoken: Spoken, quiet: Duration) -> SpokenFrame {
+    // An answer for a client that has left is not delivered: nobody asks for the end of the conversation.
+    if spoken.guest.as_ref().is_some_and(Guest::is_gone) {
+        return None;
+    }
+    let frame = match tokio::time::timeout(quiet, spoken.conversation.next()).await {
         Ok(message) => event(&message?),
         Err(_) => Bytes::from_static(b":\n\n"),
     };
-    Some((frame, conversation, quiet))
+    Some((frame, spoken, quiet))
 }
 
 fn event(message: &Value) -> Bytes {
@@ -261,9 +271,9 @@ impl hyper::body::Body for SpokenBody {
         }
         let Poll::Ready(spoken_frame) = self.next.as_mut().poll(cx) else { return Poll::Pending };
         match spoken_frame {
-            Some((frame, conversation, quiet)) => {
-                self.next = Box::pin(spoken(conversation, quiet));
-                Poll::Ready(Some(Ok(Frame::data(frame))))
+            Some((bytes, spoken, quiet)) => {
+                self.next = Box::pin(frame(spoken, quiet));
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
             None => {
                 self.over = true;
