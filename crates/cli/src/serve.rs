@@ -21,6 +21,8 @@ use windlass_server::client::Client;
 
 /// How often an idle server looks whether somebody needs it.
 const IDLE_LOOKS_EVERY: Duration = Duration::from_millis(200);
+/// How long a worker that stops tries to tell the others; without that they wait for its lease.
+const RETIRE_WAIT: Duration = Duration::from_secs(2);
 /// How often a stopping server checks for running calls.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
@@ -105,9 +107,13 @@ impl RunningServer {
         owner::leave_at_once_when_told_again();
         tracing::info!(signal, "the server is stopping");
         api.drain();
+        runtime.begin_leaving();
         let drain = Duration::from_millis(runtime.limits().drain_ms);
         tokio::join!(address.stop(), drained(&runtime, drain));
         owner::tell(&runtime.live());
+        if let Ok(Err(error)) = tokio::time::timeout(RETIRE_WAIT, runtime.retire()).await {
+            logs::tell!("the other workers take over when the lease has run out: {error}");
+        }
         if runtime.away() > 0 {
             logs::tell!(
                 "{} more calls wait for external answers; the next owner continues them",

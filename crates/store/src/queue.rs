@@ -151,6 +151,7 @@ enum WhenFull {
     /// Its caller waits: the writer is on this machine, and takes some soon.
     Waits,
     /// It is refused: the writer depends on another machine, and nothing may stand still with it.
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "only the store on PostgreSQL refuses"))]
     Refused,
 }
 

@@ -1,6 +1,6 @@
 //! Watching the other workers: finds sessions without a live owner, and takes them over.
 
-use super::{Worker, WorkerPlace, is_over, owner};
+use super::{ALL, Worker, WorkerPlace, is_over, owner};
 use crate::api::error::{SessionError, chain};
 use crate::session::held::due_us;
 use crate::session::inner::Inner;
@@ -12,6 +12,7 @@ use windlass_store::{RecordChange, RecordGuard, RecordPage, StoreSpace, StoredRe
 /// Checks the others once per heartbeat until the runtime is gone.
 pub(super) async fn keep_looking(mut place: WorkerPlace) {
     let mut known = BTreeSet::new();
+    let Some(mut wakes) = place.rt.upgrade().map(|rt| rt.store.wakes(ALL)) else { return };
     loop {
         let next_us = {
             let Some((rt, worker)) = place.upgrade() else { return };
@@ -20,7 +21,7 @@ pub(super) async fn keep_looking(mut place: WorkerPlace) {
             }
             due_us(rt.clock.elapsed_us(), rt.limits.heartbeat_ms)
         };
-        if !place.sleep(next_us).await {
+        if !place.sleep_or_wake(next_us, &mut wakes).await {
             return;
         }
     }
@@ -38,11 +39,11 @@ async fn look(rt: &Arc<Inner>, worker: &Worker, known: &mut BTreeSet<String>) ->
             alive.insert(record.key);
         }
     }
-    worker
-        .state
-        .lock()
-        .seen
-        .retain(|id, _| alive.contains(id) || silent.iter().any(|record| record.key == *id));
+    {
+        let mut state = worker.state.lock();
+        state.seen.retain(|id, _| alive.contains(id) || silent.iter().any(|record| record.key == *id));
+        state.alive.clone_from(&alive);
+    }
     // Sessions this worker owned under an earlier id have no owner either.
     let has_gone = known.iter().any(|id| **id != *own && !alive.contains(id));
     let seen = || alive.iter().cloned().chain([own.to_string()]).collect();
