@@ -53,7 +53,8 @@ fn has_password(url: &str) -> bool {
 /// An address without what people should not read, for messages: its hosts, its database and its user.
 pub fn shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
-        let is_shown = |pair: &&str| ["host=", "port=", "dbname=", "user="].iter().any(|name| pair.starts_with(name));
+        let is_shown =
+            |pair: &&str| ["host=", "port=", "dbname=", "user="].iter().any(|name| pair.starts_with(name));
         return url.split_whitespace().filter(is_shown).collect::<Vec<_>>().join(" ");
     };
     let place = rest.split('?').next().unwrap_or_default();
@@ -150,11 +151,18 @@ mod tests {
 
     #[test]
     fn a_password_is_found_wherever_it_stands() {
-        for with in ["postgres://u:p@h/d", "postgres://h/d?password=p", "host=h password=p", "postgres://h/d?a=1&password=p"] {
+        for with in [
+            "postgres://u:p@h/d",
+            "postgres://h/d?password=p",
+            "host=h password=p",
+            "postgres://h/d?a=1&password=p",
+        ] {
             assert!(has_password(with), "{with}");
             assert!(given(Some(with)).is_err(), "{with}");
         }
-        for without in ["postgres://u@h:5432/d", "host=h password_file=/run/x", "postgres://h/d?password_command=x"] {
+        for without in
+            ["postgres://u@h:5432/d", "host=h password_file=/run/x", "postgres://h/d?password_command=x"]
+        {
             assert!(!has_password(without), "{without}");
             assert_eq!(given(Some(without)).unwrap().as_deref(), Some(without));
         }

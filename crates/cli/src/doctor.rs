@@ -100,10 +100,7 @@ pub async fn doctor(at: &At, args: Doctor) -> anyhow::Result<ExitCode> {
 }
 
 /// The store, if there is one yet, and when the backup was taken that it was restored from.
-async fn opened(
-    at: &At,
-    declared: &Declared,
-) -> anyhow::Result<(Option<Arc<dyn Store>>, Option<Timestamp>)> {
+async fn opened(at: &At, declared: &Declared) -> anyhow::Result<(Option<Arc<dyn Store>>, Option<Timestamp>)> {
     if let Some(options) = database::options(at, declared)? {
         return Ok((Some(database::open(options).await?), None));
     }

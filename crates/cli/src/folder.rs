@@ -212,7 +212,8 @@ fn file_reader(data: &Path) -> Result<Arc<dyn Store>, StoreError> {
 
 /// Makes a runtime that only reads the folder's secrets, also while another process owns the folder.
 pub async fn reading(at: &At, declared: &Declared) -> anyhow::Result<Runtime> {
-    let store: Arc<dyn Store> = match (database::options(at, declared)?, at.data.join("windlass.db").exists()) {
+    let store: Arc<dyn Store> = match (database::options(at, declared)?, at.data.join("windlass.db").exists())
+    {
         (Some(options), _) => database::open(options).await?,
         (None, true) => file_reader(&at.data)?,
         (None, false) => Arc::new(windlass::store::memory::MemoryStore::new()?),

@@ -8,6 +8,7 @@
 pub(crate) mod credential;
 mod link;
 mod subject;
+pub(crate) mod toolboxes;
 
 pub(crate) use link::{NOT_HERE, WorkerLinks};
 
@@ -182,7 +183,11 @@ impl Placing {
     }
 
     /// The answer of another worker; of this one if that cannot be reached.
-    async fn pass_on<H: Handler<T, Api>, T: 'static>(&mut self, other: &OtherWorker, handler: &H) -> Response {
+    async fn pass_on<H: Handler<T, Api>, T: 'static>(
+        &mut self,
+        other: &OtherWorker,
+        handler: &H,
+    ) -> Response {
         let Some(body) = self.body.next() else { return gone_away() };
         let guest = self.parts.extensions.get::<Guest>().cloned();
         let sent = PassedOn { parts: &self.parts, body, caller: self.caller(), guest };

@@ -58,11 +58,7 @@ pub(crate) trait Owners: Send + Sync {
     fn workers<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<Vec<WorkerEntry>, SessionError>>;
 
     /// Who owns a session, as far as that is known without taking it.
-    fn place<'a>(
-        &'a self,
-        rt: &'a Inner,
-        session: &'a str,
-    ) -> Plugged<'a, Result<OwnerPlace, SessionError>>;
+    fn place<'a>(&'a self, rt: &'a Inner, session: &'a str) -> Plugged<'a, Result<OwnerPlace, SessionError>>;
 
     /// The other workers that are alive.
     fn others<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<Vec<OtherWorker>, SessionError>>;

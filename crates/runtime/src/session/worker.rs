@@ -170,11 +170,7 @@ impl Owners for Leases {
         Box::pin(list::list(self, rt))
     }
 
-    fn place<'a>(
-        &'a self,
-        rt: &'a Inner,
-        session: &'a str,
-    ) -> Plugged<'a, Result<OwnerPlace, SessionError>> {
+    fn place<'a>(&'a self, rt: &'a Inner, session: &'a str) -> Plugged<'a, Result<OwnerPlace, SessionError>> {
         Box::pin(others::place(self, rt, session))
     }
 

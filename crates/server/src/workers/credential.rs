@@ -62,7 +62,13 @@ pub(crate) fn sealed(
 }
 
 /// Reads the header of a request to the worker of this id.
-pub(crate) fn opened(secret: &Secret, own: Option<&str>, header: &str, method: &Method, uri: &Uri) -> Presented {
+pub(crate) fn opened(
+    secret: &Secret,
+    own: Option<&str>,
+    header: &str,
+    method: &Method,
+    uri: &Uri,
+) -> Presented {
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     let read = || {
         let (shown, text) = header.split_once('.')?;

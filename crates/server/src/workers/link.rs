@@ -10,8 +10,8 @@ use axum::response::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN,
+    TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request};
@@ -34,8 +34,18 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 const SILENT_TIMES: u32 = 4;
 
 /// Headers that belong to one connection, or to the way in which the caller has shown who it is.
-const LEFT_OUT: [HeaderName; 10] =
-    [AUTHORIZATION, CONNECTION, COOKIE, HOST, HeaderName::from_static("keep-alive"), ORIGIN, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+const LEFT_OUT: [HeaderName; 10] = [
+    AUTHORIZATION,
+    CONNECTION,
+    COOKIE,
+    HOST,
+    HeaderName::from_static("keep-alive"),
+    ORIGIN,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
 /// Headers of an answer that belong to one connection.
 const LEFT_OUT_OF_ANSWERS: [HeaderName; 3] =
     [CONNECTION, HeaderName::from_static("keep-alive"), TRANSFER_ENCODING];

@@ -9,9 +9,7 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use hyper::Method;
 use hyper::http::request::Parts;
 use serde_json::Value;
-use windlass_core::handle::{
-    Handle, HandleKind, open_approval_id, open_completion_key, open_question_id,
-};
+use windlass_core::handle::{Handle, HandleKind, open_approval_id, open_completion_key, open_question_id};
 use windlass_core::ids::CallId;
 
 /// The session of a request.
@@ -41,11 +39,14 @@ impl Subject {
             _ => {}
         }
         let params = RawPathParams::from_request_parts(parts, &()).await.ok()?;
-        let param = |name: &str| params.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string());
+        let param =
+            |name: &str| params.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string());
         if let Some(session) = param("session") {
             return Some(Subject::Session(session));
         }
-        let session = if let Some(handle) = param("call") {
+        let session = if let Some(token) = param("attempt") {
+            of_attempt(api, &token).await
+        } else if let Some(handle) = param("call") {
             session_of(api, opened(api, &handle, HandleKind::Call)?).await
         } else if path.starts_with("/v1/completions/{key}") {
             session_of(api, open_completion_key(api.secret(), &param("key")?)?.0).await
@@ -61,6 +62,12 @@ impl Subject {
         };
         session.map(Subject::Session)
     }
+}
+
+/// The session of an attempt of a toolbox, whose token begins with the handle of its call.
+pub(super) async fn of_attempt(api: &Api, token: &str) -> Option<String> {
+    let (handle, _) = token.split_once('.')?;
+    session_of(api, opened(api, handle, HandleKind::Call)?).await
 }
 
 fn opened(api: &Api, handle: &str, kind: HandleKind) -> Option<CallId> {
@@ -84,7 +91,9 @@ impl SubjectField {
         let text = |field: &str| message[field].as_str().map(str::to_string);
         match (self, caller) {
             (SubjectField::NewSession, _) => Ok(text("parent").or_else(|| text("id"))),
-            (SubjectField::McpMessage, Some(caller)) => Ok(Some(mcp::own_session(api, caller, &message).await?)),
+            (SubjectField::McpMessage, Some(caller)) => {
+                Ok(Some(mcp::own_session(api, caller, &message).await?))
+            }
             (SubjectField::McpMessage, None) => Ok(None),
         }
     }

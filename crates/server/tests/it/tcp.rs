@@ -168,7 +168,8 @@ impl Served {
     pub async fn send(&self, request: &str) -> TcpStream {
         let sent = self.sent.fetch_add(1, Ordering::Relaxed);
         // A fixed mix of all of them: a failure comes again.
-        let turn = usize::try_from(sent.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33).expect("small") % (self.others.len() + 1);
+        let turn = usize::try_from(sent.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33).expect("small")
+            % (self.others.len() + 1);
         let at = self.others.get(turn).map_or(self.at(), |(_, address)| address.address());
         let mut stream = TcpStream::connect(at).await.expect("it is served");
         // Whoever is refused in the middle may not be able to send the rest.
@@ -178,7 +179,12 @@ impl Served {
 }
 
 /// A runtime with the tools, served.
-async fn served_on(config: Config, go: &Arc<Semaphore>, keys: &Keys, folder: Option<&Path>) -> (Api, Address) {
+async fn served_on(
+    config: Config,
+    go: &Arc<Semaphore>,
+    keys: &Keys,
+    folder: Option<&Path>,
+) -> (Api, Address) {
     let listening = Address::listen("127.0.0.1:0".parse().expect("an address")).await.expect("a free port");
     let address = listening.address().expect("an address");
     let runtime = Runtime::new(Config { address: Some(format!("http://{address}")), ..config });

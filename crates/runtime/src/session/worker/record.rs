@@ -51,7 +51,8 @@ impl LiveRecord {
 /// The workers that are not known to be over and have not said that they have this version of the policy.
 pub(crate) async fn behind(rt: &Inner, version: u64) -> Result<Vec<String>, SessionError> {
     let records = sweep::records(rt).await?;
-    let is_behind = |record: &StoredRecord| !is_over(record) && LiveRecord::read(&record.value).policy < version;
+    let is_behind =
+        |record: &StoredRecord| !is_over(record) && LiveRecord::read(&record.value).policy < version;
     Ok(records.into_iter().filter(is_behind).map(|record| record.key).collect())
 }
 
@@ -61,9 +62,16 @@ mod tests {
 
     #[test]
     fn what_a_worker_says_is_read_back_also_from_records_of_earlier_releases() {
-        let live = LiveRecord { policy: 7, leaving: true, address: Some("http://h:1".into()), ..LiveRecord::default() };
+        let live = LiveRecord {
+            policy: 7,
+            leaving: true,
+            address: Some("http://h:1".into()),
+            ..LiveRecord::default()
+        };
         assert_eq!(LiveRecord::read(&live.bytes()), live);
-        for (text, policy) in [(&b"policy 17"[..], 17), (b"", 0), (b"policy x", 0), (b"dead", 0), (&[0xff], 0)] {
+        for (text, policy) in
+            [(&b"policy 17"[..], 17), (b"", 0), (b"policy x", 0), (b"dead", 0), (&[0xff], 0)]
+        {
             assert_eq!(LiveRecord::read(text), LiveRecord { policy, ..LiveRecord::default() });
         }
     }
