@@ -114,7 +114,7 @@ async fn opened(at: &At, declared: &Declared) -> anyhow::Result<(Option<Arc<dyn 
     }
 }
 
-/// What an acknowledged commit survives: of a database its server says that.
+/// The durability of an acknowledged commit: of a database its server says it.
 fn durability(store: Option<&Arc<dyn Store>>, declared: &Declared) -> String {
     match store.map(|store| store.durability()) {
         Some(found @ (Durability::Replicated | Durability::Relaxed)) => found.to_string(),

@@ -467,7 +467,7 @@ fn told(mut response: Response, is_passed_on: bool) -> Response {
     response
 }
 
-/// What another worker says about the caller of a request.
+/// The caller of a request, as another worker presents it.
 fn presented(request: &Request, api: &Api) -> Presented {
     let header = request.headers().get(credential::HEADER).and_then(|header| header.to_str().ok());
     let (own, shown) = (api.runtime().worker(), header.unwrap_or_default());

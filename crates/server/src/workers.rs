@@ -23,7 +23,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::http::request::Parts;
 use link::{LinkFailure, PassedOn};
 use std::time::Duration;
-use subject::Subject;
+use subject::RequestSubject;
 use tokio::time::{Instant, sleep, timeout};
 use windlass::error::AskError;
 use windlass::workers::{OtherWorker, OwnerPlace};
@@ -51,12 +51,12 @@ pub(crate) async fn placed<H: Handler<T, Api>, T: 'static>(
         return handler.call(request, api).await;
     }
     let (mut parts, body) = request.into_parts();
-    let subject = match Subject::of_path(path, &mut parts, &api).await {
+    let subject = match RequestSubject::of_path(path, &mut parts, &api).await {
         Some(subject) => subject,
         None => return handler.call(Request::from_parts(parts, body), api).await,
     };
     // What this worker owns needs nothing more, and that is where most requests go.
-    if let Subject::Session(session) = &subject
+    if let RequestSubject::Session(session) = &subject
         && let Ok(OwnerPlace::Here) = api.runtime().owner_of(session).await
     {
         return handler.call(Request::from_parts(parts, body), api).await;
@@ -76,11 +76,16 @@ enum PlacedBody {
 }
 
 impl PlacedBody {
-    async fn of(parts: &Parts, body: Body, subject: &Subject, api: &Api) -> Result<PlacedBody, Problem> {
+    async fn of(
+        parts: &Parts,
+        body: Body,
+        subject: &RequestSubject,
+        api: &Api,
+    ) -> Result<PlacedBody, Problem> {
         let limits = api.runtime().limits();
         let most = match subject {
-            Subject::InBody(_) => limits.result_json_bytes_max,
-            Subject::Session(_) => limits.forward_kept_bytes_max,
+            RequestSubject::InBody(_) => limits.result_json_bytes_max,
+            RequestSubject::Session(_) => limits.forward_kept_bytes_max,
         };
         let announced = hyper::body::Body::size_hint(&body).upper();
         let is_short = announced.is_some_and(|bytes| bytes <= most);
@@ -117,7 +122,7 @@ struct Placing {
     api: Api,
     parts: Parts,
     body: PlacedBody,
-    subject: Subject,
+    subject: RequestSubject,
 }
 
 impl Placing {
@@ -149,7 +154,7 @@ impl Placing {
         }
     }
 
-    /// Who owns the session of the request.
+    /// The owner of the session of the request.
     fn place(&self) -> impl Future<Output = Result<OwnerPlace, Problem>> + Send + use<> {
         let (api, caller, subject) = (self.api.clone(), self.caller().cloned(), self.subject.clone());
         let body = match &self.body {
@@ -158,9 +163,11 @@ impl Placing {
         };
         async move {
             let session = match (subject, body) {
-                (Subject::Session(session), _) => Some(session),
-                (Subject::InBody(field), Some(body)) => field.session(&api, caller.as_ref(), &body).await?,
-                (Subject::InBody(_), None) => None,
+                (RequestSubject::Session(session), _) => Some(session),
+                (RequestSubject::InBody(field), Some(body)) => {
+                    field.session(&api, caller.as_ref(), &body).await?
+                }
+                (RequestSubject::InBody(_), None) => None,
             };
             match session {
                 Some(session) => {

@@ -123,7 +123,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < PATIENCE, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20)); // tidy: the pause between two looks at other processes
     }
 }
 
@@ -215,7 +215,7 @@ fn an_outage_is_answered_at_once_and_waited_for() {
             assert_eq!(status, 200);
             assert!(began.elapsed() < Duration::from_millis(100), "health took {:?}", began.elapsed());
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20)); // tidy: the pause between two looks at other processes
     }
     let (status, told) =
         fleet.workers[0].ask(&fleet.token, "GET", "/readyz", &Value::Null).expect("it answers");

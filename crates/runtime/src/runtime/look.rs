@@ -88,7 +88,7 @@ impl Runtime {
         self.0.owners.has_others()
     }
 
-    /// Who owns a session, as far as that is known without taking it: another worker has to be asked about its calls.
+    /// The owner of a session, as far as it is known without taking the session: another worker has to be asked about its calls.
     pub async fn owner_of(&self, session: &str) -> Result<OwnerPlace, SessionError> {
         self.0.owners.place(&self.0, session).await
     }

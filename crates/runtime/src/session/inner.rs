@@ -103,7 +103,7 @@ pub struct Config {
     /// Whether other runtimes work on the same store. Then this one is a worker: it writes heartbeats, owns sessions only while
     /// they succeed, and takes over those of dead workers. `false`: everything in the store is this runtime's.
     pub shared: bool,
-    /// The address of this worker's server, such as `http://10.0.0.7:7420`, at which the other workers of a shared store reach it; it
+    /// The address of this worker's server, such as `http://worker-1.example.com:7420`, at which the other workers of a shared store reach it; it
     /// stands in the worker's record.
     pub address: Option<String>,
 }

@@ -57,7 +57,7 @@ pub(crate) trait Owners: Send + Sync {
     /// Lists the workers of the store.
     fn workers<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<Vec<WorkerEntry>, SessionError>>;
 
-    /// Who owns a session, as far as that is known without taking it.
+    /// The owner of a session, as far as it is known without taking the session.
     fn place<'a>(&'a self, rt: &'a Inner, session: &'a str) -> Plugged<'a, Result<OwnerPlace, SessionError>>;
 
     /// The other workers that are alive.
@@ -76,7 +76,7 @@ pub(crate) trait Owners: Send + Sync {
     fn leave(&self, store: &dyn Store);
 }
 
-/// Who owns a session.
+/// The owner of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerPlace {
     /// This process.

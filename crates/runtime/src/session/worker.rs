@@ -419,7 +419,7 @@ impl Worker {
         }
     }
 
-    /// What it says of itself.
+    /// The content of its record.
     fn live(&self, rt: &Inner) -> LiveRecord {
         LiveRecord {
             policy: rt.policy.version(),

@@ -582,6 +582,8 @@ async fn workers_are_listed_and_changes_of_others_are_told() {
         changed = told => assert!(!changed.more),
         () = writes => unreachable!("it writes until it is heard"),
     }
+    // A worker says with its heartbeat how many it has.
+    two.step(&shared).await;
     let listed = one.runtime.workers().await.unwrap();
     let own = listed.iter().find(|worker| worker.id == ids[0]).unwrap();
     let other = listed.iter().find(|worker| worker.id == ids[1]).unwrap();

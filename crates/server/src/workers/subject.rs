@@ -14,7 +14,7 @@ use windlass_core::ids::CallId;
 
 /// The session of a request.
 #[derive(Clone)]
-pub(super) enum Subject {
+pub(super) enum RequestSubject {
     Session(String),
     /// The body names it.
     InBody(SubjectField),
@@ -29,20 +29,20 @@ pub(super) enum SubjectField {
     McpMessage,
 }
 
-impl Subject {
+impl RequestSubject {
     /// The session of a request, by the template of its path; `None`: it is about no session, or names none that exists, so
     /// every worker answers alike.
-    pub(super) async fn of_path(path: &'static str, parts: &mut Parts, api: &Api) -> Option<Subject> {
+    pub(super) async fn of_path(path: &'static str, parts: &mut Parts, api: &Api) -> Option<RequestSubject> {
         match (path, &parts.method) {
-            ("/v1/sessions", &Method::POST) => return Some(Subject::InBody(SubjectField::NewSession)),
-            ("/mcp", _) => return Some(Subject::InBody(SubjectField::McpMessage)),
+            ("/v1/sessions", &Method::POST) => return Some(RequestSubject::InBody(SubjectField::NewSession)),
+            ("/mcp", _) => return Some(RequestSubject::InBody(SubjectField::McpMessage)),
             _ => {}
         }
         let params = RawPathParams::from_request_parts(parts, &()).await.ok()?;
         let param =
             |name: &str| params.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string());
         if let Some(session) = param("session") {
-            return Some(Subject::Session(session));
+            return Some(RequestSubject::Session(session));
         }
         let session = if let Some(token) = param("attempt") {
             of_attempt(api, &token).await
@@ -60,7 +60,7 @@ impl Subject {
         } else {
             None
         };
-        session.map(Subject::Session)
+        session.map(RequestSubject::Session)
     }
 }
 

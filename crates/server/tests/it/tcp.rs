@@ -199,7 +199,7 @@ async fn served_on(
     (api, address)
 }
 
-/// The same configuration, for another worker.
+/// A configuration for another worker, equal to this one.
 fn again(config: &Config) -> Config {
     Config {
         clock: config.clock.clone(),

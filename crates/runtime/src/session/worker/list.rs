@@ -49,7 +49,13 @@ pub(super) async fn list(leases: &Leases, rt: &Inner) -> Result<Vec<WorkerEntry>
                 (false, true) => WorkerState::Left,
                 (false, false) => WorkerState::Alive,
             },
-            sessions: if is_live { live.sessions } else { owned.get(&record.key).copied().unwrap_or(0) },
+            sessions: if this {
+                rt.sessions_in_memory() as u64
+            } else if is_live {
+                live.sessions
+            } else {
+                owned.get(&record.key).copied().unwrap_or(0)
+            },
             address: live.address,
             since: (live.since != 0).then(|| wall_time(Timestamp(live.since))),
             version: text(live.version),

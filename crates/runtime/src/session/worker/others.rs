@@ -14,7 +14,7 @@ impl OtherWorker {
     }
 }
 
-/// Who owns a session, as far as this worker can tell without taking it.
+/// The owner of a session, as far as this worker can tell without taking it.
 pub(super) async fn place(leases: &Leases, rt: &Inner, session: &str) -> Result<OwnerPlace, SessionError> {
     if rt.owned_session(session).is_some_and(|session| session.lane.lost().is_none()) {
         return Ok(OwnerPlace::Here);

@@ -1,4 +1,4 @@
-//! What a live worker says about itself in its own record: the version of its policy, its address, whether it leaves.
+//! The record of a live worker, which it writes itself: the version of its policy, its address, whether it leaves.
 
 use super::{is_over, sweep};
 use crate::api::error::SessionError;
