@@ -18,7 +18,7 @@ mod webhooks;
 
 pub use approvals::Connections;
 pub use background::{InboxArgs, Logs, MessagesArgs, SayArgs, TasksArgs, TasksCommand};
-pub use backup::BackupArgs;
+pub use backup::{BackupArgs, MigrateArgs};
 pub use events::{EmitArgs, FulfilArgs, NoticeArgs};
 pub use grants::{AttenuateGrant, GrantsArgs, GrantsCommand, IssueGrant, ListGrants, OneGrant};
 pub use mcp::{
@@ -48,6 +48,9 @@ pub struct Cli {
     /// The data folder [default: .windlass; for dev .windlass-dev]
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
+    /// Share the database at postgres://…; WINDLASS_STORE or [store] of windlass.toml name it, too
+    #[arg(long, global = true, value_name = "URL")]
+    pub store: Option<String>,
     /// Use the server at http://HOST:PORT; the token comes from WINDLASS_TOKEN or --token-file
     #[arg(long, global = true, value_name = "URL")]
     pub server: Option<String>,
@@ -67,14 +70,15 @@ Example: windlass call echo '{\"message\": \"hello\"}'";
 
 /// Builds the command line. The help of each command hides global options that the command does not use.
 pub fn command() -> clap::Command {
-    let refused: [(&str, &[&str]); 7] = [
-        ("init", &["server", "token_file"]),
+    let refused: [(&str, &[&str]); 8] = [
+        ("init", &["server", "store", "token_file"]),
         ("serve", &["server", "token_file"]),
-        ("dev", &["server", "token_file"]),
+        ("dev", &["server", "store", "token_file"]),
         ("mcp", &["server", "token_file"]),
-        ("backup", &["server", "token_file"]),
+        ("backup", &["server", "store", "token_file"]),
+        ("migrate", &["server", "token_file"]),
         ("doctor", &["server", "token_file"]),
-        ("bench", &["data", "server", "token_file"]),
+        ("bench", &["data", "server", "store", "token_file"]),
     ];
     let command = Cli::command();
     let of_all: Vec<clap::Arg> = command.get_arguments().cloned().collect();
@@ -164,6 +168,8 @@ pub enum Command {
     Open(OpenLink),
     /// Copy the data folder consistently, also while a process owns it
     Backup(BackupArgs),
+    /// Bring a shared database to the format that this version needs, before its workers are replaced
+    Migrate(MigrateArgs),
     /// Confirm that the original of a copied data folder is gone
     Confirm(Confirm),
     /// Check the data folder and show the settings in effect

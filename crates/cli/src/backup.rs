@@ -2,7 +2,8 @@
 
 use crate::args::BackupArgs;
 use crate::door::At;
-use crate::{serve, show};
+use crate::exit::Usage;
+use crate::{database, serve, show};
 use anyhow::Context;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -17,6 +18,10 @@ use windlass::time::wall_time;
 
 pub async fn backup(at: &At, args: BackupArgs) -> anyhow::Result<ExitCode> {
     serve::on_a_folder(at)?;
+    if database::find(at)?.is_some() {
+        let told = "a shared database is backed up with the tools of PostgreSQL, such as pg_dump, and the folder of files with your own";
+        return Err(Usage(told.to_string()).into());
+    }
     let began = Instant::now();
     let options = BackupOptions { folder: at.data.clone(), target: args.dir.clone(), rate: args.rate };
     // It waits for the disk all the time.

@@ -5,7 +5,7 @@ use crate::door::At;
 use crate::exit::Usage;
 use crate::folder::Owned;
 use crate::logs;
-use crate::serve::{self, RunningServer};
+use crate::serve::{self, RunningServer, ServePlace};
 use crate::show;
 use anyhow::Context;
 use std::fs::{DirBuilder, OpenOptions};
@@ -32,7 +32,7 @@ const TOUR: &str = include_str!("dev/tour.txt");
 pub async fn dev(at: &At, owned: &mut Owned, args: Dev) -> anyhow::Result<ExitCode> {
     serve::on_a_folder(at)?;
     declare(&at.data).with_context(|| Usage(format!("could not write tools into {}", at.data.display())))?;
-    let server = RunningServer::start(at, owned, args.listen).await?;
+    let server = RunningServer::start(at, owned, ServePlace { listen: args.listen, advertise: None }).await?;
     if server.token.is_none() {
         logs::tell!("the file with the token is gone; `windlass token create` creates a token");
     }

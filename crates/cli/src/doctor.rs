@@ -3,7 +3,7 @@
 use crate::args::Doctor;
 use crate::door::At;
 use crate::folder::Configured;
-use crate::{exit, folder, serve, show, tools};
+use crate::{database, exit, folder, serve, show, tools};
 use serde_json::json;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use windlass::limits::{Retention, RetentionOutlook};
 use windlass::policy::PolicyVersion;
 use windlass::store::memory::MemoryStore;
 use windlass::store::sqlite::SqliteStore;
-use windlass::store::{SessionRow, Store, StoreError};
+use windlass::store::{Durability, SessionRow, Store, StoreError};
 use windlass::time::{Clock, SystemClock, wall_time};
+use windlass_core::time::Timestamp;
 use windlass_mcp::upstream::McpPins;
 use windlass_tools::Declared;
 use windlass_tools::Launcher;
@@ -37,13 +38,7 @@ pub async fn doctor(at: &At, args: Doctor) -> anyhow::Result<ExitCode> {
     serve::on_a_folder(at)?;
     let configured = folder::configured(at)?;
     let data = &at.data;
-    let store = match SqliteStore::open_reader(data) {
-        Ok(store) => Some(store),
-        Err(StoreError::Open { .. }) if !data.join("windlass.db").exists() => None,
-        Err(error) => return Err(error.into()),
-    };
-    let taken = store.as_ref().and_then(SqliteStore::backup_taken);
-    let store = store.map(|store| Arc::new(store) as Arc<dyn Store>);
+    let (store, taken) = opened(at, &configured.declared).await?;
     let mut checked = Vec::new();
     if let Some(store) = &store {
         for session in store.sessions(None, SESSIONS_MAX).await? {
@@ -58,7 +53,7 @@ pub async fn doctor(at: &At, args: Doctor) -> anyhow::Result<ExitCode> {
             "configuration",
             configured.file.as_ref().map_or("none".to_string(), |file| file.display().to_string()),
         ),
-        ("durability", configured.declared.durability.to_string()),
+        ("durability", durability(store.as_ref(), &configured.declared)),
         ("copy", store.as_ref().map_or("no store yet", |store| told_copy(store.is_copy())).to_string()),
         ("sessions", checked.len().to_string()),
         ("journal", if sound { "sound" } else { "damaged" }.to_string()),
@@ -102,6 +97,29 @@ pub async fn doctor(at: &At, args: Doctor) -> anyhow::Result<ExitCode> {
         show::table(&["LIMIT", "VALUE", "WHY"], rows)?;
     }
     Ok(if sound && !is_denying { ExitCode::SUCCESS } else { exit::folder() })
+}
+
+/// The store, if there is one yet, and when the backup was taken that it was restored from.
+async fn opened(at: &At, declared: &Declared) -> anyhow::Result<(Option<Arc<dyn Store>>, Option<Timestamp>)> {
+    if let Some(options) = database::options(at, declared)? {
+        return Ok((Some(database::open(options).await?), None));
+    }
+    match SqliteStore::open_reader(&at.data) {
+        Ok(store) => {
+            let taken = store.backup_taken();
+            Ok((Some(Arc::new(store)), taken))
+        }
+        Err(StoreError::Open { .. }) if !at.data.join("windlass.db").exists() => Ok((None, None)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The durability of an acknowledged commit: of a database its server says it.
+fn durability(store: Option<&Arc<dyn Store>>, declared: &Declared) -> String {
+    match store.map(|store| store.durability()) {
+        Some(found @ (Durability::Replicated | Durability::Relaxed)) => found.to_string(),
+        Some(Durability::Full | Durability::Memory) | None => declared.durability.to_string(),
+    }
 }
 
 /// The policy that the next start puts into force, and whether it denies everything.

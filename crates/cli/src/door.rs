@@ -2,7 +2,7 @@
 //! else in the folder itself.
 
 use crate::exit::Usage;
-use crate::{folder, show};
+use crate::{database, folder, show};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -37,8 +37,12 @@ pub struct At {
     pub data: PathBuf,
     /// Whether --data was given.
     pub is_named: bool,
+    /// Whether the folder is one to try things in: it has a file of its own.
+    pub is_demo: bool,
     /// The configuration file, if it is not the folder's own.
     pub config: Option<PathBuf>,
+    /// The database given with --store or in the environment.
+    pub store: Option<String>,
     pub server: Option<ServerAddress>,
     /// The token file for the server; without one the token is in the environment.
     pub token_file: Option<PathBuf>,
@@ -117,7 +121,7 @@ impl Door {
         {
             return Ok(Door { way: DoorRoute::Driver(server), record: None, tools: None });
         }
-        let store = folder::reader(&at.data)?;
+        let store = folder::reader(at).await?;
         let way = at.driver().await?.map_or_else(|| DoorRoute::Folder(store.clone()), DoorRoute::Driver);
         let tools = folder::tools_only(at).ok();
         Ok(Door { way, record: Some(store), tools })
@@ -464,6 +468,9 @@ pub async fn driver_or<T>(
     loop {
         if let Some(driver) = at.driver().await? {
             return Ok(DoorReach::Driver(driver));
+        }
+        if database::find(at)?.is_some() {
+            return Err(database::no_worker(at).into());
         }
         let refused = match own().await {
             Ok(own) => return Ok(DoorReach::Own(own)),

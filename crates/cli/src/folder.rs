@@ -1,5 +1,6 @@
 //! The data folder: its configuration, its store, and the runtime on it.
 
+use crate::database::{self, FolderLock};
 use crate::door::At;
 use crate::exit::Usage;
 use anyhow::Context;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass::secrets::{SecretKey, SecretKeySource};
 use windlass::sessions::JudgedCopy;
+use windlass::store::postgres::PostgresOptions;
 use windlass::store::sqlite::{Options, SqliteStore};
 use windlass::store::{Durability, Store, StoreError};
 use windlass::{Config, Limits, Runtime};
@@ -49,7 +51,9 @@ pub fn limits(at: &At) -> anyhow::Result<Limits> {
 
 /// Makes a runtime that owns the folder, and its trace exporter. Kills processes left by the last owner's
 /// commands first, and handles a copied folder before anything in it continues.
-pub async fn own(at: &At) -> anyhow::Result<OwnedFolder> {
+///
+/// `address`: where the workers of a shared store reach this one.
+pub async fn own(at: &At, address: Option<String>) -> anyhow::Result<OwnedFolder> {
     let configured = configured(at)?;
     let (limits, traces) = (configured.declared.limits.clone(), configured.declared.traces.clone());
     let (servers, file) = (configured.declared.mcp.clone(), configured.file.clone());
@@ -57,15 +61,19 @@ pub async fn own(at: &At) -> anyhow::Result<OwnedFolder> {
     if configured.declared.durability == Durability::Relaxed {
         crate::logs::tell!("durability is relaxed: a power cut may lose acknowledged writes");
     }
-    let store = open(at, &configured.declared)?;
-    if let Some(why) = store.no_ballast() {
-        crate::logs::tell!(
-            "warning: no ballast is reserved ({why}); on a full disk, running calls cannot finish"
-        );
-    }
-    let store: Arc<dyn Store> = Arc::new(store);
+    let (store, lock) = match database::options(at, &configured.declared)? {
+        Some(options) => {
+            let lock = FolderLock::take(&at.data)?;
+            (database::open(options).await?, Some(lock))
+        }
+        None => (own_file(at, &configured.declared)?, None),
+    };
     judge_copy(&store, at).await?;
-    let runtime = with_tools(store, at, limits, configured)?;
+    let place = match lock {
+        Some(_) => StorePlace::Shared { address },
+        None => StorePlace::Folder,
+    };
+    let runtime = with_tools(store, at, limits, configured, place)?;
     let killed = kill_survivors(|call| runtime.may_have_started(call))
         .context("could not look for processes of the last owner's commands")?;
     if killed > 0 {
@@ -73,7 +81,18 @@ pub async fn own(at: &At) -> anyhow::Result<OwnedFolder> {
     }
     let pins = McpPins::beside(&file.unwrap_or_default());
     let upstreams = Upstreams::register(&runtime, servers, &Launcher::this_binary()?, &pins);
-    Ok(OwnedFolder { runtime, traces, upstreams, mcp_listing })
+    Ok(OwnedFolder { runtime, traces, upstreams, mcp_listing, _lock: lock })
+}
+
+/// The store in the file of the folder.
+fn own_file(at: &At, declared: &Declared) -> anyhow::Result<Arc<dyn Store>> {
+    let store = open(at, declared)?;
+    if let Some(why) = store.no_ballast() {
+        crate::logs::tell!(
+            "warning: no ballast is reserved ({why}); on a full disk, running calls cannot finish"
+        );
+    }
+    Ok(Arc::new(store))
 }
 
 /// A folder that is owned.
@@ -84,6 +103,8 @@ pub struct OwnedFolder {
     pub upstreams: Upstreams,
     /// The tools that the MCP door lists.
     pub mcp_listing: McpListing,
+    /// Held while this process is a worker of a shared store.
+    pub _lock: Option<FolderLock>,
 }
 
 /// Makes a runtime that owns the folder and drives no calls, for commands that only read and write records.
@@ -91,7 +112,12 @@ pub fn keep(at: &At) -> anyhow::Result<Runtime> {
     let configured = configured(at)?;
     let limits = configured.declared.limits.clone();
     let store = open(at, &configured.declared)?;
-    with_tools(Arc::new(store), at, limits, configured)
+    with_tools(Arc::new(store), at, limits, configured, StorePlace::Folder)
+}
+
+/// Makes a runtime for the records of a shared database. It is no worker: it owns no session and takes none.
+pub async fn records(options: PostgresOptions) -> anyhow::Result<Runtime> {
+    Ok(Runtime::new(Config::on(database::open(options).await?)))
 }
 
 fn open(at: &At, declared: &Declared) -> Result<SqliteStore, StoreError> {
@@ -161,7 +187,7 @@ pub fn tools_only(at: &At) -> anyhow::Result<Runtime> {
     let limits = configured.declared.limits.clone();
     let store = windlass::store::memory::MemoryStore::new()?;
     let (servers, file) = (configured.declared.mcp.clone(), configured.file.clone());
-    let runtime = with_tools(Arc::new(store), at, limits, configured)?;
+    let runtime = with_tools(Arc::new(store), at, limits, configured, StorePlace::Folder)?;
     // Only looked at: nothing is connected to.
     drop(Upstreams::register(
         &runtime,
@@ -172,16 +198,25 @@ pub fn tools_only(at: &At) -> anyhow::Result<Runtime> {
     Ok(runtime)
 }
 
-/// Opens the store for reading, also while another process owns the folder.
-pub fn reader(data: &Path) -> Result<Arc<dyn Store>, StoreError> {
+/// Opens the store for reading, also while another process owns the folder, or workers share it.
+pub async fn reader(at: &At) -> anyhow::Result<Arc<dyn Store>> {
+    match database::find(at)? {
+        Some(options) => database::open(options).await,
+        None => Ok(file_reader(&at.data)?),
+    }
+}
+
+fn file_reader(data: &Path) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(SqliteStore::open_reader(data)?))
 }
 
 /// Makes a runtime that only reads the folder's secrets, also while another process owns the folder.
-pub fn reading(at: &At, declared: &Declared) -> anyhow::Result<Runtime> {
-    let store: Arc<dyn Store> = match at.data.join("windlass.db").exists() {
-        true => reader(&at.data)?,
-        false => Arc::new(windlass::store::memory::MemoryStore::new()?),
+pub async fn reading(at: &At, declared: &Declared) -> anyhow::Result<Runtime> {
+    let store: Arc<dyn Store> = match (database::options(at, declared)?, at.data.join("windlass.db").exists())
+    {
+        (Some(options), _) => database::open(options).await?,
+        (None, true) => file_reader(&at.data)?,
+        (None, false) => Arc::new(windlass::store::memory::MemoryStore::new()?),
     };
     let secret_key = secret_key(at)?;
     Ok(Runtime::new(Config { limits: declared.limits.clone(), secret_key, ..Config::on(store) }))
@@ -194,16 +229,41 @@ fn secret_key(at: &At) -> Result<SecretKeySource, Usage> {
     })
 }
 
+/// The key of the secrets that several workers share: nobody makes one, since the others would not have it.
+fn shared_key(at: &At) -> Result<SecretKeySource, Usage> {
+    let source = secret_key(at)?;
+    match &source {
+        SecretKeySource::File(file) if !file.exists() => Ok(SecretKeySource::None),
+        SecretKeySource::File(_) | SecretKeySource::Key(_) | SecretKeySource::None => Ok(source),
+    }
+}
+
+/// Where the store of a runtime is.
+enum StorePlace {
+    /// In the data folder, which nobody else drives.
+    Folder,
+    /// In a database, with other workers, which reach this one at this address.
+    Shared { address: Option<String> },
+}
+
 fn with_tools(
     store: Arc<dyn Store>,
     at: &At,
     limits: Limits,
     configured: Configured,
+    place: StorePlace,
 ) -> anyhow::Result<Runtime> {
+    let (shared, address, files) = match place {
+        StorePlace::Folder => (false, None, Some(at.data.join("files"))),
+        // Files in this folder would be another worker's tomorrow.
+        StorePlace::Shared { address } => (true, address, configured.declared.store.files.clone()),
+    };
     let runtime = Runtime::new(Config {
         limits,
-        secret_key: secret_key(at)?,
-        files: Some(at.data.join("files")),
+        shared,
+        address,
+        secret_key: if shared { shared_key(at)? } else { secret_key(at)? },
+        files,
         folders: configured.declared.folders.clone(),
         webhooks: Some(Arc::new(WebhookClient::default())),
         retention: configured.declared.retention,

@@ -13,6 +13,7 @@ mod cancel;
 mod complete;
 mod confirm;
 mod connections;
+mod database;
 mod dev;
 mod doctor;
 mod door;
@@ -27,6 +28,7 @@ mod input;
 mod install;
 mod logs;
 mod mcp;
+mod migrate;
 mod open;
 mod owner;
 mod policy;
@@ -143,6 +145,7 @@ async fn command(cli: Cli, owned: &mut folder::Owned) -> anyhow::Result<ExitCode
         Command::Token(args) => token::token(&at, owned, args).await,
         Command::Open(args) => open::open(&at, args).await,
         Command::Backup(args) => backup::backup(&at, args).await,
+        Command::Migrate(args) => migrate::migrate(&at, &args).await,
         Command::Confirm(args) => confirm::confirm(&at, &args).await,
         Command::Doctor(args) => doctor::doctor(&at, args).await,
         Command::Bench(args) => bench::bench(&at, args),
@@ -166,7 +169,9 @@ fn at(cli: &Cli) -> anyhow::Result<At> {
     };
     let config = if let Command::Serve(args) = &cli.command { args.config.clone() } else { None };
     let usual = if let Command::Dev(_) = &cli.command { ".windlass-dev" } else { ".windlass" };
+    let is_demo = matches!(cli.command, Command::Dev(_) | Command::Bench(_));
+    let store = if is_demo { None } else { database::given(cli.store.as_deref())? };
     let is_named = cli.data.is_some();
     let data = cli.data.clone().unwrap_or_else(|| PathBuf::from(usual));
-    Ok(At { data, is_named, config, server, token_file: cli.token_file.clone() })
+    Ok(At { data, is_named, is_demo, config, store, server, token_file: cli.token_file.clone() })
 }

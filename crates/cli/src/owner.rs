@@ -1,5 +1,6 @@
 //! Owning the folder while a command drives calls: it serves the control socket, and a signal stops it cleanly.
 
+use crate::database::{self, FolderLock};
 use crate::door::At;
 use crate::exit::Usage;
 use crate::folder::{Owned, OwnedFolder};
@@ -31,13 +32,23 @@ pub struct RuntimeOwner {
     api: Api,
     /// The options that point other commands at its folder.
     options: String,
+    /// Released last.
+    _lock: Option<FolderLock>,
 }
 
 impl RuntimeOwner {
     /// Owns the folder and serves its socket, so that other terminals can read and control it.
     pub async fn take(at: &At, owned: &mut Owned) -> anyhow::Result<RuntimeOwner> {
+        if database::find(at)?.is_some() {
+            return Err(database::no_worker(at).into());
+        }
+        RuntimeOwner::serve(at, owned, None).await
+    }
+
+    /// As a server does, also as a worker of a shared store, which others reach at this address.
+    pub async fn serve(at: &At, owned: &mut Owned, address: Option<String>) -> anyhow::Result<RuntimeOwner> {
         let signals = ExitSignals::new()?;
-        let OwnedFolder { runtime, traces, upstreams, mcp_listing } = folder::own(at).await?;
+        let OwnedFolder { runtime, traces, upstreams, mcp_listing, _lock } = folder::own(at, address).await?;
         tokio::spawn(tell_health(runtime.store().health()));
         let exporter = match &traces {
             Some(traces) => Some(
@@ -63,6 +74,7 @@ impl RuntimeOwner {
             runtime,
             api,
             options: at.options(),
+            _lock,
         })
     }
 

@@ -1,6 +1,7 @@
 //! `windlass serve`: serves the HTTP API and drives all calls of the folder.
 
 use crate::args::Serve;
+use crate::database;
 use crate::door::At;
 use crate::exit::Usage;
 use crate::folder::{self, Owned};
@@ -16,16 +17,39 @@ use windlass::Runtime;
 use windlass_server::Api;
 use windlass_server::access::AccessRules;
 use windlass_server::address::Address;
+use windlass_server::client::Client;
 
 /// How often an idle server looks whether somebody needs it.
 const IDLE_LOOKS_EVERY: Duration = Duration::from_millis(200);
+/// How long a worker that stops tries to tell the others; without that they wait for its lease.
+const RETIRE_WAIT: Duration = Duration::from_secs(2);
 /// How often a stopping server checks for running calls.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
 pub async fn serve(at: &At, owned: &mut Owned, args: Serve) -> anyhow::Result<ExitCode> {
     let leaves = args.leave_when_idle;
-    let server = RunningServer::start(at, owned, args.listen).await?;
+    let place = ServePlace { listen: args.listen, advertise: args.advertise };
+    let server = RunningServer::start(at, owned, place).await?;
     RunningServer { leaves_when_idle: leaves, ..server }.until_stopped().await
+}
+
+/// The addresses of a server.
+pub struct ServePlace {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Where the other workers of a shared store reach it, if that is not where it listens.
+    pub advertise: Option<String>,
+}
+
+/// The address at which other workers reach this one; `None`: it listens on all addresses, and none was named.
+fn advertised(named: Option<String>, listens: SocketAddr) -> Result<Option<String>, Usage> {
+    let Some(url) = named else {
+        return Ok((!listens.ip().is_unspecified()).then(|| format!("http://{listens}")));
+    };
+    match Client::at(&url, None) {
+        Ok(_) => Ok(Some(url.trim_end_matches('/').to_string())),
+        Err(error) => Err(Usage(format!("--advertise: {error}"))),
+    }
 }
 
 /// A running server.
@@ -40,12 +64,13 @@ pub struct RunningServer {
 
 impl RunningServer {
     /// Owns the folder, continues its calls, listens, and prints how to connect.
-    pub async fn start(at: &At, owned: &mut Owned, listen: SocketAddr) -> anyhow::Result<RunningServer> {
+    pub async fn start(at: &At, owned: &mut Owned, place: ServePlace) -> anyhow::Result<RunningServer> {
         on_a_folder(at)?;
-        let served = folder::configured(at)?.declared.server;
+        let (listen, served) = (place.listen, folder::configured(at)?.declared.server);
         // Listen first: calls that were started and then cut off, because the address is taken, might have to be resolved by hand.
         let listening = Address::listen(listen).await.with_context(|| Usage(cannot_listen(listen)))?;
-        let mut owner = RuntimeOwner::take(at, owned).await?;
+        let advertised = advertised(place.advertise.or(served.advertise), listening.address()?)?;
+        let mut owner = RuntimeOwner::serve(at, owned, advertised).await?;
         let (api, runtime) = (owner.api().clone(), owner.runtime());
         let token = api.tokens().first().await?;
         let taken_over = runtime.resume().await?;
@@ -82,9 +107,13 @@ impl RunningServer {
         owner::leave_at_once_when_told_again();
         tracing::info!(signal, "the server is stopping");
         api.drain();
+        runtime.begin_leaving();
         let drain = Duration::from_millis(runtime.limits().drain_ms);
         tokio::join!(address.stop(), drained(&runtime, drain));
         owner::tell(&runtime.live());
+        if let Ok(Err(error)) = tokio::time::timeout(RETIRE_WAIT, runtime.retire()).await {
+            logs::tell!("the other workers take over when the lease has run out: {error}");
+        }
         if runtime.away() > 0 {
             logs::tell!(
                 "{} more calls wait for external answers; the next owner continues them",
@@ -150,12 +179,27 @@ fn greet(at: &At, runtime: &Runtime, address: &Address, token: Option<&PathBuf>)
         Some(file) => format!("Authorization: Bearer $(cat {})", file.display()),
         None => "Authorization: Bearer TOKEN; `windlass token create` creates one".to_string(),
     };
+    let store = match database::find(at)? {
+        None => format!("{data}/windlass.db, durability {durability}"),
+        Some(options) => {
+            let store = runtime.store();
+            // Asked for first, so that it is found out.
+            let _wakes = store.wakes("");
+            format!(
+                "{}, durability {durability}\n  \
+                 worker        {}, messages by {}",
+                database::shown(&options.url),
+                runtime.worker().unwrap_or_else(|| "waits for its lease".to_string()),
+                store.wake_way(),
+            )
+        }
+    };
     show::text(&format!(
         "windlass {} serves http://{listen}\n  \
          described at  http://{listen}/openapi.json\n  \
          dashboard     http://{listen}/ (`windlass open` prints a link that logs in)\n  \
          ask with      {token}\n  \
-         data          {data}/windlass.db, durability {durability}\n  \
+         data          {store}\n  \
          socket        {data}/control.sock",
         env!("CARGO_PKG_VERSION"),
     ))?;

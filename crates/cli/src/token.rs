@@ -4,7 +4,7 @@ use crate::args::{TokenArgs, TokenCreate, TokenWhat};
 use crate::door::{At, DoorReach, driver_or};
 use crate::exit::Usage;
 use crate::folder::{self, Owned};
-use crate::show;
+use crate::{database, show};
 use serde_json::json;
 use std::process::ExitCode;
 use windlass_server::access::TokenScope;
@@ -20,7 +20,13 @@ enum Keeper {
 }
 
 pub async fn token(at: &At, owned: &mut Owned, args: TokenArgs) -> anyhow::Result<ExitCode> {
-    let keeper = match driver_or(at, async || folder::keep(at)).await? {
+    // The first worker of a shared database is reached with a token, so tokens need no worker.
+    let reached = match (at.driver().await?, database::find(at)?) {
+        (Some(driver), _) => DoorReach::Driver(driver),
+        (None, Some(options)) => DoorReach::Own(folder::records(options).await?),
+        (None, None) => driver_or(at, async || folder::keep(at)).await?,
+    };
+    let keeper = match reached {
         DoorReach::Driver(driver) => Keeper::Driver(driver),
         DoorReach::Own(runtime) => {
             *owned = Some(runtime.store().clone());

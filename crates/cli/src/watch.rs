@@ -29,7 +29,7 @@ pub async fn watch(at: &At, args: Watch) -> anyhow::Result<ExitCode> {
     // A server does not share its record: earlier events come only with --after.
     let store = match &at.server {
         Some(_) => None,
-        None => Some(folder::reader(&at.data)?),
+        None => Some(folder::reader(at).await?),
     };
     let cursor = match (args.after, &store) {
         (Some(after), _) => Some(after),

@@ -122,6 +122,14 @@ pub fn open_approval_id(secret: &Secret, id: &str) -> Option<(CallId, u64)> {
     open_name(secret, APPROVAL, id)
 }
 
+/// The seal of a text that one process with this store's secret sends to another: nobody else can make it.
+pub fn worker_seal(secret: &Secret, text: &str) -> String {
+    let mut hasher = blake3::Hasher::new_keyed(&secret.0);
+    hasher.update(b"worker");
+    hasher.update(text.as_bytes());
+    hasher.finalize().to_hex().to_string()
+}
+
 /// The stored hash of a token, from which nobody can derive the token. A token has 256 random bits, so
 /// nothing slower than a keyed hash is needed.
 pub fn token_hash(secret: &Secret, token: &str) -> String {

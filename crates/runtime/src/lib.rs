@@ -310,7 +310,7 @@ pub mod grants {
 
 /// The workers of a shared store.
 pub mod workers {
-    pub use crate::session::owners::{WorkerEntry, WorkerState};
+    pub use crate::session::owners::{OtherWorker, OwnerPlace, WorkerEntry, WorkerState};
 }
 
 /// Recorded calls, batches and questions, read from a store with or without an owner.

@@ -20,6 +20,13 @@ pub struct Address {
 /// A bound address; clients that connect wait until it is served.
 pub struct Listening(TcpListener);
 
+impl Listening {
+    /// The address, with its port.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
 impl Address {
     /// Binds the address, before anything starts that a taken address would cut off; port 0 picks a free port.
     pub async fn listen(address: SocketAddr) -> io::Result<Listening> {

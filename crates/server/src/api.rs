@@ -8,6 +8,7 @@ use crate::tokens::Tokens;
 use crate::undisturbed::undisturbed;
 use crate::view::{self, SESSIONS_MAX, ShownBatch, View, Whose};
 use crate::wire::AnswerWait;
+use crate::workers::WorkerLinks;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 use windlass::error::AskError;
 use windlass::sessions::SessionStanding;
 use windlass::{BatchAnswer, Runtime, Submitted};
-use windlass_core::handle::{Handle, HandleKind, open_question_id};
+use windlass_core::handle::{Handle, HandleKind, Secret, open_question_id};
 use windlass_core::ids::CallId;
 use windlass_core::narration::Locale;
 use windlass_core::time::Timestamp;
@@ -39,6 +40,8 @@ struct ApiParts {
     /// The first address that it is served at.
     address: OnceLock<SocketAddr>,
     mcp: Gateway,
+    /// The connections to other workers.
+    links: WorkerLinks,
     /// The tools that the MCP door lists, if that was said.
     mcp_listing: OnceLock<McpListing>,
 }
@@ -61,6 +64,7 @@ impl Api {
             folder,
             address,
             mcp,
+            links: WorkerLinks::default(),
             mcp_listing,
         }))
     }
@@ -88,6 +92,16 @@ impl Api {
     /// The tokens.
     pub fn tokens(&self) -> &Tokens {
         &self.0.tokens
+    }
+
+    /// The secret of the store.
+    pub(crate) fn secret(&self) -> &Secret {
+        self.0.runtime.store().secret()
+    }
+
+    /// The connections to other workers.
+    pub(crate) fn links(&self) -> &WorkerLinks {
+        &self.0.links
     }
 
     /// The data folder, if there is one.
@@ -180,6 +194,34 @@ impl Api {
         match self.0.runtime.store().health().borrow().problem() {
             None => Ok(()),
             Some(_) => Err(Problem::store_unavailable()),
+        }
+    }
+
+    /// Checks that this worker may own sessions, if it is one of several.
+    pub(crate) fn has_lease(&self) -> Result<(), Problem> {
+        let runtime = self.runtime();
+        if !runtime.is_shared() || runtime.worker().is_some() {
+            return Ok(());
+        }
+        let told = "this worker has no lease, so it owns no session: its heartbeats do not reach the store, or did not for too long; \
+                    it goes on by itself once they do";
+        Err(Problem { retry_after_ms: Some(1_000), ..Problem::new(ProblemCode::StoreUnavailable, told) })
+    }
+
+    /// The outcome of work that needs the store, unless the store is a database that is away: nothing can be read there then, and the
+    /// caller is not left waiting.
+    pub(crate) async fn while_it_reads<T>(
+        &self,
+        work: impl Future<Output = Result<T, Problem>>,
+    ) -> Result<T, Problem> {
+        if !self.runtime().is_shared() {
+            return work.await;
+        }
+        let mut health = self.runtime().store().health();
+        tokio::select! {
+            biased;
+            Ok(_) = health.wait_for(|health| health.problem().is_some()) => Err(Problem::store_unavailable()),
+            done = work => done,
         }
     }
 

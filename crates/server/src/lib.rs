@@ -44,6 +44,7 @@ pub mod view;
 mod watched;
 pub mod webhooks;
 pub mod wire;
+mod workers;
 
 pub use api::Api;
 pub use mount::{Mount, MountError, MountedApi, mount};

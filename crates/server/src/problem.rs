@@ -4,6 +4,7 @@ mod code;
 
 pub use code::ProblemCode;
 
+use crate::workers::NotHere;
 use axum::response::{IntoResponse, Response};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -53,6 +54,13 @@ impl Problem {
             code,
             retry_after_ms: None,
         }
+    }
+
+    /// Another worker owns the session, and cannot be asked now.
+    pub(crate) fn elsewhere() -> Problem {
+        let told = "another worker has the session, and did not answer; send the request again, with its key if it has one: a worker \
+                    that is gone is replaced when its lease runs out";
+        Problem { retry_after_ms: Some(1_000), ..Problem::new(ProblemCode::SessionElsewhere, told) }
     }
 
     /// The store cannot write now. Why is said to operators: everybody may ask whether the server is ready.
@@ -132,7 +140,7 @@ impl From<&SessionError> for ProblemCode {
             SessionError::Shape { .. } => ProblemCode::BadPath,
             SessionError::NotFound { .. } => ProblemCode::NotFound,
             SessionError::Closed { .. } => ProblemCode::SessionClosed,
-            SessionError::Owned { .. } => ProblemCode::Conflict,
+            SessionError::Owned { .. } => ProblemCode::SessionElsewhere,
             SessionError::Expired { .. } => ProblemCode::Expired,
             SessionError::Gone { .. } | SessionError::Lost(Lost::Removed) => ProblemCode::Gone,
             SessionError::Unreadable { .. } => ProblemCode::Unreadable,
@@ -263,7 +271,10 @@ impl IntoResponse for Problem {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_string(&self).unwrap_or_default();
         let mut response = (status, [(CONTENT_TYPE, "application/problem+json")], body).into_response();
-        if let Some(after) = self.retry_after_ms {
+        if matches!(self.code, ProblemCode::SessionElsewhere | ProblemCode::Draining) {
+            response.extensions_mut().insert(NotHere);
+        }
+        if let Some(after) = self.retry_after_ms.or(self.code.retry_after_ms()) {
             response.headers_mut().insert(RETRY_AFTER, after.div_ceil(1_000).into());
         }
         if status == StatusCode::UNAUTHORIZED {

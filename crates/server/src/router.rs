@@ -6,6 +6,7 @@ use crate::api::Api;
 use crate::bodies::RequestRoom;
 use crate::changes;
 use crate::events::{self, Follow};
+use crate::guest::Guest;
 use crate::metrics;
 use crate::page;
 use crate::problem::{Problem, ProblemCode};
@@ -34,12 +35,15 @@ use crate::wire::toolboxes::{
 use crate::wire::triggers::TriggerBody;
 use crate::wire::turns::{BatchOrResponse, BatchOrTurn, BatchQuery, ToolQuery, ToolsOfSession, WireQuery};
 use crate::wire::webhooks::{NewWebhookView, WebhookBody, WebhookEdit};
+use crate::workers::credential::{self, Presented};
+use crate::workers::{self, Forwarded, NOT_HERE, NotHere};
 use axum::Router;
 use axum::extract::Request;
 use axum::handler::Handler;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use hyper::Method;
+use hyper::header::HeaderValue;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::pin::Pin;
 use windlass::policy::{CallCheck, PolicyCheck, PolicyVersion};
@@ -306,7 +310,7 @@ impl Route {
             body_media: "application/json",
             in_parts: false,
             problems,
-            behind: Box::new(move |door| on(filter, Guarded { handler, door: door.clone(), needs })),
+            behind: Box::new(move |door| on(filter, Guarded { handler, door: door.clone(), needs, path })),
         }
     }
 
@@ -406,6 +410,8 @@ struct Guarded<H> {
     handler: H,
     door: Entrance,
     needs: Option<TokenScope>,
+    /// The template of the path.
+    path: &'static str,
 }
 
 impl<H: Handler<T, Api>, T: 'static> Handler<T, Api> for Guarded<H> {
@@ -413,10 +419,26 @@ impl<H: Handler<T, Api>, T: 'static> Handler<T, Api> for Guarded<H> {
 
     fn call(self, mut request: Request, api: Api) -> Self::Future {
         Box::pin(async move {
-            let caller = match admit(&self.door, self.needs, Shows::of(&request), &api).await {
-                Ok(caller) => caller,
-                Err(problem) => return problem.into_response(),
+            let is_passed_on = matches!(self.door, Entrance::Address(_))
+                && request.headers().contains_key(credential::HEADER);
+            let admitted = match is_passed_on {
+                true => {
+                    let presented = presented(&request, &api);
+                    let guest = request.extensions().get::<Guest>().cloned();
+                    admit_forwarded(self.needs, presented, guest).await
+                }
+                false => {
+                    let admitted = admit(&self.door, self.needs, Shows::of(&request), &api);
+                    if self.needs.is_some() { api.while_it_reads(admitted).await } else { admitted.await }
+                }
             };
+            let caller = match admitted {
+                Ok(caller) => caller,
+                Err(problem) => return told(problem.into_response(), is_passed_on),
+            };
+            if is_passed_on {
+                request.extensions_mut().insert(Forwarded);
+            }
             let token = caller.as_ref().and_then(|caller| caller.token.clone());
             let watch = token.map(|token| TokenWatch::new(&api, token));
             // Returned when the request is answered, at the latest.
@@ -426,13 +448,64 @@ impl<H: Handler<T, Api>, T: 'static> Handler<T, Api> for Guarded<H> {
                 request.extensions_mut().insert(caller);
             }
             let is_safe = request.method().is_safe();
-            let work = self.handler.call(request, api.clone());
-            let work = async move { if is_safe { work.await } else { api.while_it_writes(work).await } };
+            let work = workers::placed(self.handler, self.path, request, api.clone());
+            // A database that is away can be read no more than written.
+            let is_readable = is_safe && (self.needs.is_none() || !api.runtime().is_shared());
+            let work = async move { if is_readable { work.await } else { api.while_it_writes(work).await } };
             let response = watched::answered(work, watch).await;
             room.release();
-            response
+            told(response, is_passed_on)
         })
     }
+}
+
+/// Tells the worker that has passed a request on that nothing was done about it here.
+fn told(mut response: Response, is_passed_on: bool) -> Response {
+    if is_passed_on && response.extensions().get::<NotHere>().is_some() {
+        response.headers_mut().insert(NOT_HERE, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+/// The caller of a request, as another worker presents it.
+fn presented(request: &Request, api: &Api) -> Presented {
+    let header = request.headers().get(credential::HEADER).and_then(|header| header.to_str().ok());
+    let (own, shown) = (api.runtime().worker(), header.unwrap_or_default());
+    credential::opened(api.secret(), own.as_deref(), shown, request.method(), request.uri())
+}
+
+/// The caller of a request that another worker has passed on.
+async fn admit_forwarded(
+    needs: Option<TokenScope>,
+    presented: Presented,
+    guest: Option<Guest>,
+) -> Result<Option<Caller>, Problem> {
+    let caller = match presented {
+        Presented::Caller(caller) => caller,
+        Presented::OtherWorker => return Err(Problem::elsewhere()),
+        Presented::Forged => {
+            let told = "this request does not come from a worker of this store; leave out the header x-windlass-forwarded";
+            return Err(Problem::new(ProblemCode::WrongToken, told));
+        }
+    };
+    let Some(caller) = caller else {
+        return match needs {
+            None => Ok(None),
+            Some(_) => Err(Problem::new(ProblemCode::NoToken, "a token is required")),
+        };
+    };
+    if let Some(guest) = guest {
+        guest.is_known(&caller.principal).await?;
+    }
+    has_scope(caller, needs)
+}
+
+/// The caller, if it has the scope that is needed.
+fn has_scope(caller: Caller, needs: Option<TokenScope>) -> Result<Option<Caller>, Problem> {
+    let Some(needs) = needs.filter(|needs| !caller.has(*needs)) else { return Ok(Some(caller)) };
+    let (principal, scope) = (&caller.principal, needs.as_str());
+    let told = format!("this token of {principal:?} lacks the scope {scope:?}, which this request needs");
+    Err(Problem::new(ProblemCode::MissingScope, told))
 }
 
 async fn admit(
@@ -454,8 +527,5 @@ async fn admit(
     if let Some(guest) = shows.guest {
         guest.is_known(&caller.principal).await?;
     }
-    let Some(needs) = needs.filter(|needs| !caller.has(*needs)) else { return Ok(Some(caller)) };
-    let (principal, scope) = (&caller.principal, needs.as_str());
-    let told = format!("this token of {principal:?} lacks the scope {scope:?}, which this request needs");
-    Err(Problem::new(ProblemCode::MissingScope, told))
+    has_scope(caller, needs)
 }

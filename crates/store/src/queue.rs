@@ -145,7 +145,7 @@ pub(crate) struct WriteQueue {
     when_full: WhenFull,
 }
 
-/// What becomes of a request that does not fit.
+/// The fate of a request that does not fit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WhenFull {
     /// Its caller waits: the writer is on this machine, and takes some soon.

@@ -125,7 +125,7 @@ impl Cluster {
     }
 }
 
-/// What was made; `None` if it cannot be: then it is said why, or is a failure where it is expected.
+/// The thing that was made; `None` if it cannot be: then the reason is printed, or is a failure where it is expected.
 pub fn unless_missing<T>(what: &str, made: Result<T>) -> Option<T> {
     match made {
         Ok(made) => Some(made),
@@ -211,15 +211,15 @@ fn install_package(package: &str) -> Result<()> {
 }
 
 /// A pool in transaction mode in front of a server: pgbouncer.
-pub struct Pool {
+pub struct PgbouncerPool {
     port: u16,
     process: Child,
     folder: PathBuf,
 }
 
-impl Pool {
+impl PgbouncerPool {
     /// A pool in front of a server, if there can be one. At most `connections` go to each database.
-    pub fn start(cluster: &Cluster, connections: u32) -> Option<Pool> {
+    pub fn start(cluster: &Cluster, connections: u32) -> Option<PgbouncerPool> {
         unless_missing("pgbouncer", start_pool(cluster, connections))
     }
 
@@ -230,7 +230,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for PgbouncerPool {
     fn drop(&mut self) {
         // It is the child of this process, and nothing of it is needed.
         let _killed = self.process.kill();
@@ -239,7 +239,7 @@ impl Drop for Pool {
     }
 }
 
-fn start_pool(cluster: &Cluster, connections: u32) -> Result<Pool> {
+fn start_pool(cluster: &Cluster, connections: u32) -> Result<PgbouncerPool> {
     let program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].map(Path::new);
     let installed = || program.iter().find(|program| program.exists());
     if installed().is_none() {
@@ -266,7 +266,7 @@ fn start_pool(cluster: &Cluster, connections: u32) -> Result<Pool> {
         command.args(["-u", server_user()]);
     }
     let process = command.arg(folder.join("pool.ini")).stderr(log).stdout(Stdio::null()).spawn()?;
-    let pool = Pool { port, process, folder };
+    let pool = PgbouncerPool { port, process, folder };
     let started = Instant::now();
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
         let said = std::fs::read_to_string(pool.folder.join("log")).unwrap_or_default();

@@ -15,12 +15,14 @@ mod room;
 mod rules;
 mod sandbox;
 mod server;
+mod store;
 mod tool;
 mod toolboxes;
 
 pub use mcp::{McpPlace, McpServer, McpToolRules};
 pub use place::{ConfigError, DeclarationProblem};
 pub use server::{McpListing, Served};
+pub use store::SharedStore;
 
 use crate::builtin::BuiltinGroup;
 use crate::launcher::Launcher;
@@ -59,6 +61,8 @@ pub struct Declared {
     pub groups: Vec<(String, Cap)>,
     /// Access to the server.
     pub server: Served,
+    /// The store that several workers share.
+    pub store: SharedStore,
     /// The receiver of traces, if there is one.
     pub traces: Option<Traces>,
     /// The rules of `[[policy.rules]]` as JSON, unchecked: rules that cannot be used deny every call instead of keeping the
@@ -111,6 +115,9 @@ pub fn load(text: &str, file: &Path, launcher: Launcher) -> Result<Declared, Con
     if let Some(value) = root.remove("server") {
         declared.server = server::read(&source, value)?;
     }
+    if let Some(value) = root.remove("store") {
+        declared.store = store::read(&source, value)?;
+    }
     if let Some(value) = root.remove("toolboxes") {
         declared.toolbox_secrets = toolboxes::read(&source, value)?;
     }
@@ -152,6 +159,7 @@ impl Default for Declared {
             policy: None,
             toolbox_secrets: BTreeMap::new(),
             server: Served::default(),
+            store: SharedStore::default(),
         }
     }
 }

@@ -26,6 +26,19 @@ pub struct BackupArgs {
     pub json: bool,
 }
 
+/// `windlass migrate`
+#[derive(Args)]
+#[command(after_help = "\
+Workers of the version before go on meanwhile: migrate first, as the owner of the database, then replace the workers one by one.
+An empty database gets its tables.
+
+Example: windlass migrate --store postgres://owner@db/windlass?password_file=/run/secrets/db")]
+pub struct MigrateArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 const UNITS: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
 
 /// A number of bytes: a whole number above 0, with a unit or none.

@@ -18,6 +18,9 @@ pub struct Serve {
     /// The address to listen on; port 0 picks a free port
     #[arg(long, default_value = LISTEN, value_name = "ADDR")]
     pub listen: SocketAddr,
+    /// The address at which the other workers of a shared store reach this one [default: the one it listens on]
+    #[arg(long, value_name = "URL")]
+    pub advertise: Option<String>,
     /// The configuration file [default: windlass.toml in the data folder, else in the current folder]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

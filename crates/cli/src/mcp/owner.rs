@@ -4,7 +4,7 @@ use crate::door::At;
 use std::fs::{DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
@@ -25,6 +25,8 @@ const LOG_BYTES_MAX: u64 = 4 << 20;
 pub(super) struct OwnerStarter {
     data: PathBuf,
     program: PathBuf,
+    /// The database given with --store.
+    store: Option<String>,
     /// Held by whoever starts one.
     starting: Mutex<()>,
 }
@@ -37,6 +39,7 @@ impl OwnerStarter {
         Ok(OwnerStarter {
             data: at.data.clone(),
             program: std::env::current_exe()?,
+            store: at.store.clone(),
             starting: Mutex::new(()),
         })
     }
@@ -69,11 +72,30 @@ impl OwnerStarter {
             }
             if is_gone && Instant::now() >= start_at {
                 start_at = Instant::now() + STARTS_EVERY;
-                child =
-                    Some(start(&self.program, &self.data).map_err(|error| self.failed(&error.to_string()))?);
+                child = Some(self.start().map_err(|error| self.failed(&error.to_string()))?);
             }
             tokio::time::sleep(LOOKS_EVERY).await;
         }
+    }
+
+    /// Starts an owner in a group of its own: signals to the client's processes do not reach it.
+    fn start(&self) -> std::io::Result<Child> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.data)?;
+        let log = self.data.join(LOG);
+        let is_long = std::fs::metadata(&log).is_ok_and(|log| log.len() > LOG_BYTES_MAX);
+        let log = OpenOptions::new()
+            .create(true)
+            .append(!is_long)
+            .write(true)
+            .truncate(is_long)
+            .mode(0o600)
+            .open(log)?;
+        let mut command = Command::new(&self.program);
+        command.arg("--data").arg(&self.data).args(["serve", "--listen", "127.0.0.1:0", "--leave-when-idle"]);
+        if let Some(store) = &self.store {
+            command.env(crate::database::VARIABLE, store);
+        }
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()
     }
 
     fn failed(&self, why: &str) -> OwnerStartError {
@@ -83,27 +105,4 @@ impl OwnerStarter {
             log.display()
         ))
     }
-}
-
-/// Starts an owner in a group of its own: signals to the client's processes do not reach it.
-fn start(program: &Path, data: &Path) -> std::io::Result<Child> {
-    DirBuilder::new().recursive(true).mode(0o700).create(data)?;
-    let log = data.join(LOG);
-    let is_long = std::fs::metadata(&log).is_ok_and(|log| log.len() > LOG_BYTES_MAX);
-    let log = OpenOptions::new()
-        .create(true)
-        .append(!is_long)
-        .write(true)
-        .truncate(is_long)
-        .mode(0o600)
-        .open(log)?;
-    Command::new(program)
-        .arg("--data")
-        .arg(data)
-        .args(["serve", "--listen", "127.0.0.1:0", "--leave-when-idle"])
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use windlass::{EffectClass, Limits, Runtime};
+use windlass::{EffectClass, Limits};
 use windlass_core::visible::line;
 use windlass_mcp::upstream::{McpLook, McpPins, offered};
 use windlass_tools::declared::{McpPlace, McpServer};
@@ -53,15 +53,10 @@ impl KnownServers {
     }
 
     async fn look(&self, at: &At, server: &McpServer) -> Result<McpLook, String> {
-        let runtime = reader(at, &self.declared).map_err(|error| format!("{error:#}"))?;
+        let runtime = folder::reading(at, &self.declared).await.map_err(|error| format!("{error:#}"))?;
         let launcher = Launcher::this_binary().map_err(|error| error.to_string())?;
         McpLook::at(server, &runtime, &launcher).await
     }
-}
-
-/// A runtime that only reads, for secrets.
-fn reader(at: &At, declared: &Declared) -> anyhow::Result<Runtime> {
-    folder::reading(at, declared)
 }
 
 pub fn ls(at: &At, args: &McpLsArgs) -> anyhow::Result<ExitCode> {

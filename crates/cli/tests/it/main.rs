@@ -28,6 +28,7 @@ mod rig;
 mod schedules;
 mod second_terminal;
 mod serve;
+mod shared;
 mod signals;
 mod stall;
 mod tasks;

@@ -75,6 +75,7 @@ impl Rig {
             .current_dir(self.folder.path())
             .env_remove("RUST_BACKTRACE")
             .env_remove("NO_COLOR")
+            .env_remove("WINDLASS_STORE")
             // What is logged differs from run to run; `logs` looks at it.
             .env("WINDLASS_LOG", "off");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -183,13 +183,13 @@ impl Toolboxes {
 
     /// All toolboxes, by name.
     pub async fn list(&self) -> Result<Vec<Toolbox>, ToolboxError> {
-        load(&self.0).await?;
+        load_newest(&self.0).await?;
         Ok(desk(&self.0).names().iter().filter_map(|name| self.shown(name)).collect())
     }
 
     /// The principal that a toolbox belongs to.
     pub async fn owner(&self, name: &str) -> Result<Option<String>, ToolboxError> {
-        load(&self.0).await?;
+        load_named(&self.0, name).await?;
         Ok(desk(&self.0).owner(name).map(|owner| owner.to_string()))
     }
 
@@ -216,8 +216,11 @@ impl Toolboxes {
         asks: TakeRequest,
     ) -> Result<Vec<TakenAttempt>, ToolboxError> {
         let rt = &self.0;
-        load(rt).await?;
+        load_named(rt, name).await?;
         let desk = desk(rt);
+        if rt.owners.has_others() && desk.manifest(name).is_some_and(|known| known != asks.manifest) {
+            load_newest(rt).await?;
+        }
         desk.admits(name, principal)?;
         check_worker(&asks.worker)?;
         let max = rt.limits.toolbox_take_max;
@@ -347,6 +350,29 @@ pub(crate) async fn load(rt: &Arc<Inner>) -> Result<(), SessionError> {
     if !desk.is_loaded.load(Ordering::SeqCst) {
         adopt(rt, &desk).await?;
         desk.is_loaded.store(true, Ordering::SeqCst);
+    }
+    Ok(())
+}
+
+/// Registers the stored toolboxes, also one that another worker has put since this one looked.
+async fn load_named(rt: &Arc<Inner>, name: &str) -> Result<(), SessionError> {
+    load(rt).await?;
+    if rt.owners.has_others()
+        && desk(rt).manifest(name).is_none()
+        && kept::one(&*rt.store, name).await?.is_some()
+    {
+        load_newest(rt).await?;
+    }
+    Ok(())
+}
+
+/// Registers the toolboxes that are stored now, which other workers may have put.
+async fn load_newest(rt: &Arc<Inner>) -> Result<(), SessionError> {
+    load(rt).await?;
+    if rt.owners.has_others() {
+        let desk = desk(rt);
+        let _alone = desk.changing.lock().await;
+        adopt(rt, &desk).await?;
     }
     Ok(())
 }

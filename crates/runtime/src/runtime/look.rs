@@ -8,7 +8,7 @@ use crate::session::events::{self, Changes, Events, EventsError};
 use crate::session::inner::Runtime;
 use crate::session::meters::TraceSpan;
 use crate::session::owner::Session;
-use crate::session::owners::WorkerEntry;
+use crate::session::owners::{OtherWorker, OwnerPlace, WorkerEntry};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
@@ -81,6 +81,40 @@ impl Runtime {
     /// The workers of the store; only this process, as `local`, if it has the store for itself.
     pub async fn workers(&self) -> Result<Vec<WorkerEntry>, SessionError> {
         self.0.owners.workers(&self.0).await
+    }
+
+    /// Whether it is one of several workers on a store.
+    pub fn is_shared(&self) -> bool {
+        self.0.owners.has_others()
+    }
+
+    /// The owner of a session, as far as it is known without taking the session: another worker has to be asked about its calls.
+    pub async fn owner_of(&self, session: &str) -> Result<OwnerPlace, SessionError> {
+        self.0.owners.place(&self.0, session).await
+    }
+
+    /// The other workers of the store that are alive.
+    pub async fn other_workers(&self) -> Result<Vec<OtherWorker>, SessionError> {
+        self.0.owners.others(&self.0).await
+    }
+
+    /// Whether another worker was alive when this one last looked, which it does with every heartbeat.
+    pub fn is_worker_alive(&self, worker: &str) -> bool {
+        self.0.owners.is_alive(worker)
+    }
+
+    /// Tells the other workers that this one takes no more work: they wait for its sessions instead of asking it.
+    pub fn begin_leaving(&self) {
+        self.0.owners.begin_leaving();
+        if self.is_shared() {
+            self.0.release_idle();
+        }
+    }
+
+    /// Gives up everything that it owns as a worker, for good: the others take it at once instead of waiting for a lease. Durable when
+    /// this returns. Calls that still run here are lost, as in a crash.
+    pub async fn retire(&self) -> Result<(), SessionError> {
+        self.0.owners.retire(&self.0).await
     }
 
     /// The numbers of waiting, running and parked calls.

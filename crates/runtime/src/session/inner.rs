@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::{Notify, watch};
 use windlass_core::ids::{CallId, SessionNo};
+use windlass_core::time::Timestamp;
 use windlass_core::tool::Need;
 use windlass_store::{Health, Store};
 
@@ -102,6 +103,9 @@ pub struct Config {
     /// Whether other runtimes work on the same store. Then this one is a worker: it writes heartbeats, owns sessions only while
     /// they succeed, and takes over those of dead workers. `false`: everything in the store is this runtime's.
     pub shared: bool,
+    /// The address of this worker's server, such as `http://worker-1.example.com:7420`, at which the other workers of a shared store reach it; it
+    /// stands in the worker's record.
+    pub address: Option<String>,
 }
 
 impl Config {
@@ -127,6 +131,7 @@ impl Config {
             toolbox_secrets: BTreeMap::new(),
             folders: Vec::new(),
             shared: false,
+            address: None,
         }
     }
 }
@@ -142,6 +147,10 @@ pub(crate) struct Inner {
     pub(crate) webhooks: Option<Arc<dyn WebhookTransport>>,
     pub(crate) outgoing: Arc<Outgoing>,
     pub(crate) files: Option<Arc<Path>>,
+    /// The address of its server, for other workers.
+    pub(crate) address: Option<String>,
+    /// When it was made.
+    pub(crate) began_at: Timestamp,
     /// The policy in force.
     pub(crate) policy: PolicyCell,
     pub(crate) toolbox_secrets: BTreeMap<String, Vec<String>>,
@@ -176,7 +185,7 @@ pub(crate) struct Inner {
     /// Whether a session was lost here and forgotten: its last writes may still be on their way to the store.
     pub(super) has_forgotten_lost: AtomicBool,
     /// Whether the store takes writes.
-    health: watch::Receiver<Health>,
+    pub(super) health: watch::Receiver<Health>,
     /// Until when every start is recorded before the attempt, by the clock that never jumps.
     careful_until_us: AtomicU64,
     chance: AtomicU64,
@@ -208,6 +217,7 @@ impl Inner {
         let (last_owner_died, health) = (config.store.last_owner_died(), config.store.health());
         let offers = config.files.iter().map(|_| Need::Files).collect();
         let host = Arc::new(Host { limits: limits.clone(), offers });
+        let began_at = config.clock.now();
         Arc::new(Inner {
             retention: config.retention,
             store: config.store,
@@ -218,6 +228,8 @@ impl Inner {
             webhooks: config.webhooks,
             outgoing: Arc::default(),
             files: config.files.map(Arc::from),
+            address: config.address,
+            began_at,
             policy: PolicyCell::new(config.policy),
             toolbox_secrets: config.toolbox_secrets,
             folders: config.folders,

@@ -3,6 +3,7 @@
 //! [`Embedded`] is a runtime with a store of its own; [`Leases`](crate::session::worker::Leases) is one of several workers. The
 //! rest of the runtime does not know which one it has.
 
+use crate::api::answer::wall_time;
 use crate::api::error::{Lost, SessionError};
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
@@ -11,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 use windlass_core::ids::SessionNo;
-use windlass_store::{Row, Store};
+use windlass_store::{Health, Row, Store};
 
 /// How a runtime comes to own sessions, and loses them.
 pub(crate) trait Owners: Send + Sync {
@@ -56,8 +57,45 @@ pub(crate) trait Owners: Send + Sync {
     /// Lists the workers of the store.
     fn workers<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<Vec<WorkerEntry>, SessionError>>;
 
+    /// The owner of a session, as far as it is known without taking the session.
+    fn place<'a>(&'a self, rt: &'a Inner, session: &'a str) -> Plugged<'a, Result<OwnerPlace, SessionError>>;
+
+    /// The other workers that are alive.
+    fn others<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<Vec<OtherWorker>, SessionError>>;
+
+    /// Whether another worker was alive when it was last looked for.
+    fn is_alive(&self, worker: &str) -> bool;
+
+    /// Tells the others that this process takes no more work.
+    fn begin_leaving(&self);
+
+    /// Gives up the right to own sessions for good; the others need not wait. Durable when this returns.
+    fn retire<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<(), SessionError>>;
+
     /// Stops cleanly: the next owner of its sessions need not wait.
     fn leave(&self, store: &dyn Store);
+}
+
+/// The owner of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnerPlace {
+    /// This process.
+    Here,
+    /// Nobody, or a worker that is gone: whoever needs it takes it.
+    Nobody,
+    /// Another worker, which is alive.
+    Other(OtherWorker),
+}
+
+/// Another worker of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherWorker {
+    /// Its id.
+    pub id: String,
+    /// The address of its server, if it has one.
+    pub address: Option<String>,
+    /// Whether it takes no more work.
+    pub leaving: bool,
 }
 
 /// A worker, as the store knows it.
@@ -69,8 +107,27 @@ pub struct WorkerEntry {
     pub this: bool,
     /// Whether it is alive.
     pub state: WorkerState,
-    /// The number of sessions that it owns; of 10,000 sessions at most.
+    /// The number of sessions in its memory, as of its last heartbeat; of one that is gone those that nobody has taken yet, up to
+    /// 10,000.
     pub sessions: u64,
+    /// The address at which the other workers reach it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// When it began, by its own clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// The version of Windlass that it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// A digest of the contracts of its tools: workers that differ in it have other tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<String>,
+    /// Whether it takes no more work, and leaves when its calls have ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
+    /// Whether the store takes writes: `ready`, `stalled` or `closed`; known only of the one that answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
     /// How long ago its heartbeat was last seen to change, in milliseconds; absent if that was not seen, as of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat_age_ms: Option<u64>,
@@ -176,10 +233,48 @@ impl Owners for Embedded {
     /// The process itself, which owns all that is in its memory.
     fn workers<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<Vec<WorkerEntry>, SessionError>> {
         let sessions = rt.owned().len() as u64;
-        let state = WorkerState::Alive;
-        let this = WorkerEntry { id: "local".into(), this: true, state, sessions, heartbeat_age_ms: None };
+        let this = WorkerEntry {
+            id: "local".into(),
+            this: true,
+            state: WorkerState::Alive,
+            sessions,
+            address: rt.address.clone(),
+            since: Some(wall_time(rt.began_at)),
+            version: Some(env!("CARGO_PKG_VERSION").to_string()),
+            tools: Some(rt.registry.digest()),
+            leaving: false,
+            store: Some(store_state(rt).to_string()),
+            heartbeat_age_ms: None,
+        };
         Box::pin(std::future::ready(Ok(vec![this])))
     }
 
+    fn place<'a>(&'a self, _: &'a Inner, _: &'a str) -> Plugged<'a, Result<OwnerPlace, SessionError>> {
+        Box::pin(std::future::ready(Ok(OwnerPlace::Here)))
+    }
+
+    fn others<'a>(&'a self, _: &'a Inner) -> Plugged<'a, Result<Vec<OtherWorker>, SessionError>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
+    fn is_alive(&self, _: &str) -> bool {
+        false
+    }
+
+    fn begin_leaving(&self) {}
+
+    fn retire<'a>(&'a self, _: &'a Inner) -> Plugged<'a, Result<(), SessionError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn leave(&self, _: &dyn Store) {}
+}
+
+/// Whether the store takes writes, in a word.
+pub(crate) fn store_state(rt: &Inner) -> &'static str {
+    match &*rt.health.borrow() {
+        Health::Ready => "ready",
+        Health::Stalled { .. } => "stalled",
+        Health::Closed { .. } => "closed",
+    }
 }

@@ -85,6 +85,11 @@ impl Inner {
         sessions.entry(name.to_string()).or_default().clone()
     }
 
+    /// Releases the sessions that nobody uses, for other workers.
+    pub(crate) fn release_idle(&self) {
+        self.let_go_of_idle(&mut self.sessions.lock());
+    }
+
     /// Releases the sessions that nobody uses.
     fn let_go_of_idle(&self, sessions: &mut OwnedSessions) {
         let can_go = |session: &Session| match session.lane.lost() {
@@ -151,6 +156,11 @@ impl Inner {
         let mut owned: Vec<_> = sessions.values().filter_map(|cell| cell.get().cloned()).collect();
         owned.sort_unstable_by(|left, right| left.name.cmp(&right.name));
         owned
+    }
+
+    /// How many sessions are in memory.
+    pub(crate) fn sessions_in_memory(&self) -> usize {
+        self.sessions.lock().len()
     }
 
     /// Forgets a removed session.

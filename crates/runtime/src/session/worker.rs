@@ -9,10 +9,11 @@
 
 mod knock;
 mod list;
-mod standing;
+mod others;
+mod record;
 mod sweep;
 
-pub(crate) use standing::behind;
+pub(crate) use record::behind;
 
 use crate::api::error::{Lost, SessionError};
 use crate::api::keys::fresh_key;
@@ -20,17 +21,22 @@ use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::held::due_us;
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
-use crate::session::owners::{AfterLoss, Owners, Right, WokenBy, WorkerEntry};
+use crate::session::owners::{AfterLoss, OtherWorker, OwnerPlace, Owners, Right, WokenBy, WorkerEntry};
 use crate::session::plugs::Plugged;
 use crate::session::wheel::Wheel;
-use std::collections::BTreeMap;
+use record::LiveRecord;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use windlass_core::ids::SessionNo;
 use windlass_store::{
     Change, Receipt, RecordChange, RecordGuard, Refused, Row, Space, Store, StoreError, StoreSpace,
-    StoredRecord,
+    StoredRecord, Wakes,
 };
+
+/// The target of wakes that are for every worker.
+const ALL: &str = "workers";
 
 /// The key of a session's record that names its owner.
 const OWNER: &str = "worker";
@@ -43,6 +49,12 @@ pub(crate) struct Leases(Arc<Worker>);
 struct Worker {
     /// Its watchers end when the runtime is gone.
     standing: watch::Sender<LeaseStanding>,
+    /// Whether it leaves: others know that from its record.
+    leaving: AtomicBool,
+    /// Whether it has left, so that it writes no more heartbeats.
+    has_left: AtomicBool,
+    /// Notified when the next heartbeat must not wait for its time.
+    hurry: Arc<Notify>,
     state: OrderedMutex<LeaseState, { LockRank::Worker as u8 }>,
 }
 
@@ -65,11 +77,19 @@ struct LeaseState {
     sessions_max: usize,
     /// The generation of each other worker when it was last seen to change, and that time.
     seen: BTreeMap<String, (u64, u64)>,
+    /// The other workers that were alive at the last look.
+    alive: BTreeSet<String>,
 }
 
 impl Default for Worker {
     fn default() -> Worker {
-        Worker { standing: watch::Sender::new(LeaseStanding::Without), state: OrderedMutex::default() }
+        Worker {
+            standing: watch::Sender::new(LeaseStanding::Without),
+            leaving: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
+            hurry: Arc::default(),
+            state: OrderedMutex::default(),
+        }
     }
 }
 
@@ -150,7 +170,31 @@ impl Owners for Leases {
         Box::pin(list::list(self, rt))
     }
 
+    fn place<'a>(&'a self, rt: &'a Inner, session: &'a str) -> Plugged<'a, Result<OwnerPlace, SessionError>> {
+        Box::pin(others::place(self, rt, session))
+    }
+
+    fn others<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<Vec<OtherWorker>, SessionError>> {
+        Box::pin(others::list(self, rt))
+    }
+
+    fn is_alive(&self, worker: &str) -> bool {
+        self.0.state.lock().alive.contains(worker)
+    }
+
+    fn begin_leaving(&self) {
+        self.0.leaving.store(true, Ordering::SeqCst);
+        self.0.hurry.notify_one();
+    }
+
+    fn retire<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<(), SessionError>> {
+        Box::pin(self.0.retire(rt))
+    }
+
     fn leave(&self, store: &dyn Store) {
+        if self.0.has_left.load(Ordering::SeqCst) {
+            return;
+        }
         if let Some(id) = self.0.id_now() {
             let left = RecordChange::put(StoreSpace::Worker, &*id, LEFT);
             // Sending is enough: if it is not applied, the others wait for a lease.
@@ -171,6 +215,14 @@ impl WorkerPlace {
     /// The runtime and its standing as a worker, unless it is gone.
     fn upgrade(&self) -> Option<(Arc<Inner>, Arc<Worker>)> {
         self.rt.upgrade().zip(self.worker.upgrade())
+    }
+
+    /// Sleeps until then, or until a wake. `false`: the runtime is gone.
+    async fn sleep_or_wake(&mut self, until_us: u64, wakes: &mut Wakes) -> bool {
+        tokio::select! {
+            is_there = self.sleep(until_us) => is_there,
+            () = wakes.next() => true,
+        }
     }
 
     /// Sleeps until then. `false`: the runtime is gone.
@@ -216,8 +268,11 @@ async fn keep_beating(mut place: WorkerPlace) {
                     Err(error) => return worker.failed(error),
                 },
             };
+            if worker.has_left.load(Ordering::SeqCst) {
+                return;
+            }
             let sent_us = rt.clock.elapsed_us();
-            let answer = rt.store.commit(mine.beat(rt.policy.version()));
+            let answer = rt.store.commit(mine.beat(&worker.live(&rt)));
             beating = Some(mine);
             (sent_us, answer)
         };
@@ -246,9 +301,12 @@ async fn keep_beating(mut place: WorkerPlace) {
             }
         };
         let wake_us = next_us.min(mine.until_us.unwrap_or(u64::MAX));
+        let hurry = worker.hurry.clone();
+        // Nothing here keeps the runtime or its standing alive.
         drop((rt, worker));
-        if !place.sleep(wake_us).await {
-            return;
+        tokio::select! {
+            sleeping = place.sleep(wake_us) => if !sleeping { return },
+            () = hurry.notified() => {}
         }
     }
 }
@@ -272,8 +330,8 @@ impl Beating {
     }
 
     /// The changes of a heartbeat. The guard allows no record that others wrote or removed: they took this worker for dead.
-    fn beat(&self, policy: u64) -> Vec<Change> {
-        let beat = RecordChange::put(StoreSpace::Worker, &*self.id, standing::live(policy))
+    fn beat(&self, live: &LiveRecord) -> Vec<Change> {
+        let beat = RecordChange::put(StoreSpace::Worker, &*self.id, live.bytes())
             .guarded(RecordGuard::Generation(self.generation));
         let former = self.before.iter().map(|before| RecordChange::remove(StoreSpace::Worker, &**before));
         // The heartbeat is the last one.
@@ -359,6 +417,30 @@ impl Worker {
             LeaseStanding::Lease(id) => Some(id.clone()),
             LeaseStanding::Without | LeaseStanding::Failed(_) => None,
         }
+    }
+
+    /// The content of its record.
+    fn live(&self, rt: &Inner) -> LiveRecord {
+        LiveRecord {
+            policy: rt.policy.version(),
+            address: rt.address.clone(),
+            since: rt.began_at.0,
+            leaving: self.leaving.load(Ordering::SeqCst),
+            sessions: rt.sessions_in_memory() as u64,
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            tools: rt.registry.digest(),
+        }
+    }
+
+    /// Gives up its lease for good: the others need not wait until it runs out, and look at once.
+    async fn retire(&self, rt: &Inner) -> Result<(), SessionError> {
+        self.has_left.store(true, Ordering::SeqCst);
+        let Some(id) = self.id_now() else { return Ok(()) };
+        let left = RecordChange::put(StoreSpace::Worker, &*id, LEFT);
+        let told = rt.store.commit(vec![left.into()]).await?;
+        told.into_iter().collect::<Result<Vec<_>, _>>().map_err(Lost::Refused)?;
+        rt.store.wake(ALL);
+        Ok(())
     }
 
     /// Whether the worker of this id has been silent for a lease, given the current generation of its record.

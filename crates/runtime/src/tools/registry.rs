@@ -2,6 +2,7 @@
 
 mod accept;
 mod boxed;
+mod digest;
 mod granted;
 mod kinds;
 

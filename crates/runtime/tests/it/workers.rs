@@ -9,7 +9,7 @@ use windlass::error::{Lost, SessionError};
 use windlass::store::memory::MemoryStore;
 use windlass::store::{JournalRow, RecordChange, RecordPage, Space, Store, StoreSpace};
 use windlass::wait::Completed;
-use windlass::workers::WorkerState;
+use windlass::workers::{OtherWorker, OwnerPlace, WorkerState};
 use windlass::{BatchError, Config, Cx, EffectClass, Limits, Runtime, ToolError, tool_fn};
 use windlass_testkit::clock::ManualClock;
 use windlass_testkit::fault_store::{FaultPlan, FaultReach, FaultStore};
@@ -88,8 +88,12 @@ impl Member {
 
     /// A tool that begins, and says whether it was told to stop.
     fn hangs(&self, class: EffectClass) -> mpsc::UnboundedReceiver<&'static str> {
+        self.hangs_as("x", class)
+    }
+
+    fn hangs_as(&self, name: &str, class: EffectClass) -> mpsc::UnboundedReceiver<&'static str> {
         let (says, said) = mpsc::unbounded_channel();
-        let tool = tool_fn(spec("x", class), move |_, cx: &Cx| {
+        let tool = tool_fn(spec(name, class), move |_, cx: &Cx| {
             let (says, cx) = (says.clone(), cx.clone());
             async move {
                 let _ = says.send("begun");
@@ -509,6 +513,41 @@ async fn what_was_left_for_a_worker_that_died_is_heard_by_the_next() {
     a.store.freeze(false);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn others_see_who_owns_a_session_and_take_it_at_once_from_one_that_retires() {
+    let shared = MemoryStore::new().unwrap();
+    let address = Some("http://a:1".to_string());
+    let (a, b) = (Member::with(&shared, |config| Config { address, ..config }), Member::new(&shared));
+    let (here, there) = (a.echoes(EffectClass::Once), b.echoes(EffectClass::Once));
+    assert_eq!(b.runtime.owner_of("s").await.unwrap(), OwnerPlace::Nobody);
+    run(&a.runtime, "s", one()).await;
+    let id = a.id().await;
+    let seen = |leaving| {
+        OwnerPlace::Other(OtherWorker { id: id.clone(), address: Some("http://a:1".to_string()), leaving })
+    };
+    assert_eq!(a.runtime.owner_of("s").await.unwrap(), OwnerPlace::Here);
+    assert_eq!(b.runtime.owner_of("s").await.unwrap(), seen(false));
+    assert_eq!(b.runtime.other_workers().await.unwrap().len(), 1);
+    // One that still has work says that it leaves; what is idle it lets go.
+    let mut said = a.hangs_as("y", EffectClass::Keyed);
+    let busy = batch("y", vec![call("a", "y", n(1))]);
+    let _waiting = a.runtime.submit("busy", busy).await.unwrap();
+    said.recv().await.unwrap();
+    a.runtime.begin_leaving();
+    while b.runtime.owner_of("busy").await.unwrap() != seen(true)
+        || b.runtime.owner_of("s").await.unwrap() != OwnerPlace::Nobody
+    {
+        tokio::task::yield_now().await;
+    }
+    // No clock moves: nobody waits for a lease.
+    a.runtime.retire().await.unwrap();
+    assert_eq!(b.runtime.owner_of("busy").await.unwrap(), OwnerPlace::Nobody);
+    let more = batch("more", vec![call("a", "x", n(2))]);
+    assert_eq!(states(&run(&b.runtime, "s", more).await), "a succeeded");
+    assert_eq!(b.runtime.owner_of("s").await.unwrap(), OwnerPlace::Here);
+    assert_eq!((here.get(), there.get()), (1, 1));
+}
+
 async fn knocks(store: &MemoryStore) -> Vec<String> {
     let page = RecordPage { shelf: StoreSpace::Knock.shelf(), prefix: "", after: None, limit: 100 };
     store.records(page).await.unwrap().into_iter().map(|record| record.key).collect()
@@ -543,6 +582,8 @@ async fn workers_are_listed_and_changes_of_others_are_told() {
         changed = told => assert!(!changed.more),
         () = writes => unreachable!("it writes until it is heard"),
     }
+    // A worker says with its heartbeat how many it has.
+    two.step(&shared).await;
     let listed = one.runtime.workers().await.unwrap();
     let own = listed.iter().find(|worker| worker.id == ids[0]).unwrap();
     let other = listed.iter().find(|worker| worker.id == ids[1]).unwrap();

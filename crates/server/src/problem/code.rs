@@ -69,7 +69,7 @@ problem_codes! {
     NotFound = "not_found", 404, "no such path, tool, call, session, batch, key, question, artifact, file or token; the same answer for one of another principal and for a forged one";
     MethodNotAllowed = "method_not_allowed", 405, "the path does not support this method";
     Unfit = "unfit", 409, "the state of the call does not allow this";
-    Conflict = "conflict", 409, "the call was resolved, the wait answered or the session created before, with other values; another signal has this key; another worker owns the session";
+    Conflict = "conflict", 409, "the call was resolved, the wait answered or the session created before, with other values; another signal has this key";
     StaleDigest = "stale_digest", 409, "what would run is not what the approver was shown; look at the approval again";
     SessionClosed = "session_closed", 409, "the session is a [child](children.md) of a call that has ended, and takes nothing new";
     Over = "over", 410, "too late: the deadline has passed, the call has ended, or the batch is closed";
@@ -108,6 +108,7 @@ problem_codes! {
     InvalidFile = "invalid_file", 422, "the path is not valid for a session's file, it leads over a link, a folder has too many entries, or the host keeps no files";
     TooManyRequests = "too_many_requests", 429, "the token was used too often; `Retry-After` says when to come back";
     TooManySignals = "too_many_signals", 429, "the call has reached its limit of signals that it has not received; come back when it has";
+    SessionElsewhere = "session_elsewhere", 503, "another worker owns the session and cannot be asked now; `Retry-After` says when to come back";
     Overloaded = "overloaded", 503, "too many open calls, too many connections of this principal, or too many large bodies being read; `Retry-After` says when to come back";
     Draining = "draining", 503, "the server is stopping; its successor takes the batch";
     Unacknowledged = "unacknowledged", 503, "the change of the policy or of a grant is stored, but a worker has not confirmed that it uses it; send it again to wait for that";
@@ -117,6 +118,11 @@ problem_codes! {
 }
 
 impl ProblemCode {
+    /// When a request with this problem should come back, if its code says that.
+    pub(crate) fn retry_after_ms(self) -> Option<u64> {
+        (self == ProblemCode::SessionElsewhere).then_some(1_000)
+    }
+
     /// Whether the cause is for operators only: the caller gets a fixed sentence, and the log has the cause.
     pub(crate) fn is_hidden(self) -> bool {
         matches!(self, ProblemCode::Internal | ProblemCode::Unreadable)

@@ -15,6 +15,7 @@ pub async fn healthz() -> HandlerResult {
 pub async fn readyz(State(api): State<Api>) -> HandlerResult {
     api.takes_work()?;
     api.can_write()?;
+    api.has_lease()?;
     json(&HealthView { status: "ok".to_string() })
 }
 

@@ -149,7 +149,7 @@ fn is_unreadable(problem: &Problem) -> bool {
 }
 
 /// The session of a caller that names none.
-async fn own_session(api: &Api, caller: &Caller, message: &Value) -> Result<String, Problem> {
+pub(crate) async fn own_session(api: &Api, caller: &Caller, message: &Value) -> Result<String, Problem> {
     for count in 1..=SESSIONS_MAX {
         let name = session_name(&caller.principal, message, count);
         if !matches!(api.sessions().standing(&name).await?, SessionStanding::Gone(_)) {

@@ -1,7 +1,8 @@
 //! Toolboxes: their manifests, the attempts that their processes take, and what those report.
 
+use super::HandlerResult;
 use super::artifacts::UploadTarget;
-use super::{HandlerResult, json};
+use super::json;
 use crate::access::{Caller, TokenScope};
 use crate::api::Api;
 use crate::extract::{Body, LargeBody, PathParams, QueryParams, Raw};
@@ -14,9 +15,12 @@ use crate::wire::toolboxes::{
     ToolboxBody,
 };
 use crate::wire::{Deleted, Paging};
+use crate::workers::{Forwarded, toolboxes as workers};
+use axum::Extension;
 use axum::extract::State;
 use hyper::HeaderMap;
-use std::time::Duration;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 use windlass::error::ToolboxError;
 use windlass::toolboxes::Toolboxes;
 
@@ -80,38 +84,122 @@ pub async fn take(
     State(api): State<Api>,
     caller: Caller,
     PathParams(name): PathParams<String>,
+    passed_on: Option<Extension<Forwarded>>,
     Body(body): Body<TakeBody>,
 ) -> HandlerResult {
     api.takes_work()?;
+    if api.runtime().is_shared() && passed_on.is_none() {
+        return take_anywhere(&api, &caller, &name, body).await;
+    }
+    json(&TakenView { attempts: take_here(&api, &caller, &name, body).await? })
+}
+
+async fn take_here(
+    api: &Api,
+    caller: &Caller,
+    name: &str,
+    body: TakeBody,
+) -> Result<Vec<AttemptView>, Problem> {
     let toolboxes = api.runtime().toolboxes();
-    let principal = principal(&toolboxes, &caller, &name).await?;
+    let principal = principal(&toolboxes, caller, name).await?;
     let taken = tokio::select! {
-        taken = toolboxes.take(&name, &principal, body.into()) => taken?,
+        taken = toolboxes.take(name, &principal, body.into()) => taken?,
         () = api.drains() => Vec::new(),
     };
     let now = api.runtime().clock().now();
     let args_bytes_max = api.runtime().limits().toolbox_args_bytes_max;
-    let attempts = taken.into_iter().map(|taken| AttemptView::of(taken, now, args_bytes_max)).collect();
-    json(&TakenView { attempts })
+    Ok(taken.into_iter().map(|taken| AttemptView::of(taken, now, args_bytes_max)).collect())
+}
+
+/// How often the other workers are asked for attempts while a process waits for one.
+const OTHERS_ASKED_EVERY: Duration = Duration::from_millis(250);
+
+/// Attempts of this worker, else of the others.
+async fn take_anywhere(api: &Api, caller: &Caller, name: &str, body: TakeBody) -> HandlerResult {
+    let wait_ms = body.wait_ms.min(api.runtime().limits().toolbox_wait_ms_max);
+    let until = Instant::now() + Duration::from_millis(wait_ms);
+    let path = format!("/v1/toolboxes/{name}/take");
+    let mut wait = Duration::ZERO;
+    loop {
+        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(0);
+        let here = take_here(api, caller, name, TakeBody { wait_ms, ..body.clone() }).await?;
+        if !here.is_empty() {
+            return json(&TakenView { attempts: here });
+        }
+        for other in workers::others(api).await? {
+            let body = TakeBody { wait_ms: 0, ..body.clone() };
+            let taken = workers::ask(api, caller, &other, &path, &body).await?;
+            if !taken.is_empty() {
+                return json(&json!({ "attempts": taken }));
+            }
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || body.max == 0 || api.is_draining() {
+            return json(&TakenView { attempts: here });
+        }
+        wait = left.min(OTHERS_ASKED_EVERY);
+    }
 }
 
 pub async fn report(
     State(api): State<Api>,
     caller: Caller,
     PathParams(name): PathParams<String>,
-    Body(ReportsBody { worker, wait_ms, reports }): Body<ReportsBody>,
+    passed_on: Option<Extension<Forwarded>>,
+    Body(body): Body<ReportsBody>,
 ) -> HandlerResult {
     let max = api.runtime().limits().toolbox_reports_max;
-    if reports.len() as u64 > max {
+    if body.reports.len() as u64 > max {
         let told = format!("a request reports about at most {max} attempts; send several");
         return Err(Problem::new(ProblemCode::BadBody, told));
     }
+    if api.runtime().is_shared() && passed_on.is_none() {
+        return report_anywhere(&api, &caller, &name, body).await;
+    }
+    json(&NewsView { attempts: report_here(&api, &caller, &name, body).await? })
+}
+
+async fn report_here(
+    api: &Api,
+    caller: &Caller,
+    name: &str,
+    ReportsBody { worker, wait_ms, reports }: ReportsBody,
+) -> Result<Vec<AttemptNewsView>, Problem> {
     let toolboxes = api.runtime().toolboxes();
-    let principal = principal(&toolboxes, &caller, &name).await?;
+    let principal = principal(&toolboxes, caller, name).await?;
     let reports = reports.into_iter().map(ReportBody::read).collect::<Result<Vec<_>, _>>()?;
     let wait = Duration::from_millis(if api.is_draining() { 0 } else { wait_ms });
-    let news = toolboxes.report(&name, &principal, &worker, reports, wait).await?;
-    json(&NewsView { attempts: news.into_iter().map(AttemptNewsView::of).collect() })
+    let news = toolboxes.report(name, &principal, &worker, reports, wait).await?;
+    Ok(news.into_iter().map(AttemptNewsView::of).collect())
+}
+
+/// Reports about attempts of several workers: each hears of its own.
+async fn report_anywhere(api: &Api, caller: &Caller, name: &str, body: ReportsBody) -> HandlerResult {
+    let tokens = body.reports.iter().map(|report| report.attempt.as_str());
+    let owners = workers::owners(api, tokens).await;
+    let path = format!("/v1/toolboxes/{name}/reports");
+    // Nobody waits for the news of one worker while there are some of another.
+    let is_split = owners.values().any(|(_, places)| places.len() < body.reports.len());
+    let wait_ms = if is_split { 0 } else { body.wait_ms };
+    let part = |places: &[usize]| ReportsBody {
+        worker: body.worker.clone(),
+        wait_ms,
+        reports: places.iter().filter_map(|place| body.reports.get(*place)).cloned().collect(),
+    };
+    let mut news: Vec<Option<Value>> = vec![None; body.reports.len()];
+    for (other, places) in owners.values() {
+        let told = workers::ask(api, caller, other, &path, &part(places)).await?;
+        places.iter().zip(told).for_each(|(place, told)| news[*place] = Some(told));
+    }
+    // What no other worker has answered is this one's; of an attempt that runs elsewhere it says that it is not heard yet.
+    let mine: Vec<usize> = (0..news.len()).filter(|place| news[*place].is_none()).collect();
+    if !mine.is_empty() || news.is_empty() {
+        let told = report_here(api, caller, name, part(&mine)).await?;
+        for (place, told) in mine.iter().zip(told) {
+            news[*place] = serde_json::to_value(told).ok();
+        }
+    }
+    json(&json!({ "attempts": news }))
 }
 
 /// The arguments of an attempt that are too large to come with it.

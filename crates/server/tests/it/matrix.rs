@@ -273,10 +273,17 @@ pub struct Rig {
 
 impl Rig {
     pub async fn new() -> Rig {
+        Rig::of(1).await
+    }
+
+    /// On so many workers: each request goes to any of them.
+    pub async fn of(workers: usize) -> Rig {
         // Every cell makes its own objects.
         let key = SecretKey::random().expect("a key");
-        let served = Served::with(|config| {
+        let served = Served::fleet(workers, |config| {
             (config.limits.webhooks_max, config.limits.toolboxes_max) = (1_000_000, 1_000_000);
+            // Changes of the policy wait for the heartbeats of all workers.
+            (config.limits.heartbeat_ms, config.limits.knock_ms) = (100, 20);
             config.secret_key = SecretKeySource::Key(key);
         })
         .await;
@@ -286,8 +293,10 @@ impl Rig {
             claims: Some(Vec::new()),
             ..ToolSpec::default()
         };
-        let risky = tool_fn(risky, |_, _| async { Ok(json!(1).into()) });
-        served.api.runtime().register(risky).expect("it is new");
+        for runtime in served.runtimes() {
+            let risky = tool_fn(risky.clone(), |_, _| async { Ok(json!(1).into()) });
+            runtime.register(risky).expect("it is new");
+        }
         let all = TokenScope::ALL.into_iter().filter(|scope| *scope != TokenScope::Admin).collect::<Vec<_>>();
         let (alice, bob) = (served.token_of("alice", &all).await, served.token_of("bob", &all).await);
         let (mut alone, mut admins) = (BTreeMap::new(), BTreeMap::new());
@@ -357,7 +366,16 @@ impl Rig {
 
 #[tokio::test]
 async fn every_route_and_object_and_principal() {
-    let mut rig = Rig::new().await;
+    every_cell(Rig::new().await).await;
+}
+
+/// The answers of one worker, whichever of several is asked.
+#[tokio::test]
+async fn every_route_and_object_and_principal_at_any_of_several_workers() {
+    every_cell(Rig::of(3).await).await;
+}
+
+async fn every_cell(mut rig: Rig) {
     let (mut fresh, mut foreign) = (0, 0);
     let mut objects = async |rig: &Rig| {
         fresh += 1;

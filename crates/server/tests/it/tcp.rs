@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -26,6 +28,10 @@ pub struct Served {
     pub folder: TempDir,
     pub api: Api,
     pub address: Address,
+    /// Other workers on the same store, each with the same tools and an address of its own: every request goes to one of all.
+    pub others: Vec<(Api, Address)>,
+    /// How many requests were sent.
+    sent: AtomicU64,
     /// The token of the principal `local`, with all scopes.
     pub token: String,
     /// Lets calls of `hold`, `peek` and `build` return, one each.
@@ -69,23 +75,34 @@ impl Served {
     }
 
     pub async fn with(change: impl FnOnce(&mut Config)) -> Served {
+        Served::of(1, change).await
+    }
+
+    /// Several workers on one store.
+    pub async fn fleet(count: usize, change: impl FnOnce(&mut Config)) -> Served {
+        Served::of(count, change).await
+    }
+
+    async fn of(count: usize, change: impl FnOnce(&mut Config)) -> Served {
         let folder = tempfile::tempdir().expect("a folder");
         let store = SqliteStore::open(Options::new(folder.path())).expect("a store");
         let mut config = Config { files: Some(folder.path().join("files")), ..Config::new(store) };
         change(&mut config);
-        let runtime = Runtime::new(config);
-        let go = Arc::new(Semaphore::new(0));
-        let keys = Keys::default();
-        tools(&runtime, &go, &keys);
-        let api = Api::new(&runtime, Some(folder.path()));
+        config.shared = count > 1;
+        let (go, keys) = (Arc::new(Semaphore::new(0)), Keys::default());
+        let mut others = Vec::new();
+        for _ in 1..count {
+            others.push(served_on(again(&config), &go, &keys, None).await);
+        }
+        let (api, address) = served_on(config, &go, &keys, Some(folder.path())).await;
         let file = api.tokens().first().await.expect("a token").expect("it is written");
         let token = std::fs::read_to_string(file).expect("a token").trim().to_string();
-        let rules =
-            AccessRules { hosts: vec!["tools.example".into()], origins: vec!["https://ui.example".into()] };
-        let listening =
-            Address::listen("127.0.0.1:0".parse().expect("an address")).await.expect("a free port");
-        let address = Address::serve(&api, listening, rules).expect("it is served");
-        Served { folder, api, address, token, go, keys }
+        Served { folder, api, address, others, sent: AtomicU64::new(0), token, go, keys }
+    }
+
+    /// All runtimes.
+    pub fn runtimes(&self) -> impl Iterator<Item = &Runtime> {
+        std::iter::once(&self.api).chain(self.others.iter().map(|(api, _)| api)).map(Api::runtime)
     }
 
     /// One whose clock stands still until it is moved.
@@ -149,10 +166,53 @@ impl Served {
 
     /// Sends a request, and leaves the answer to the caller.
     pub async fn send(&self, request: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(self.at()).await.expect("it is served");
+        let sent = self.sent.fetch_add(1, Ordering::Relaxed);
+        // A fixed mix of all of them: a failure comes again.
+        let turn = usize::try_from(sent.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33).expect("small")
+            % (self.others.len() + 1);
+        let at = self.others.get(turn).map_or(self.at(), |(_, address)| address.address());
+        let mut stream = TcpStream::connect(at).await.expect("it is served");
         // Whoever is refused in the middle may not be able to send the rest.
         let _ = stream.write_all(request.as_bytes()).await;
         stream
+    }
+}
+
+/// A runtime with the tools, served.
+async fn served_on(
+    config: Config,
+    go: &Arc<Semaphore>,
+    keys: &Keys,
+    folder: Option<&Path>,
+) -> (Api, Address) {
+    let listening = Address::listen("127.0.0.1:0".parse().expect("an address")).await.expect("a free port");
+    let address = listening.address().expect("an address");
+    let runtime = Runtime::new(Config { address: Some(format!("http://{address}")), ..config });
+    tools(&runtime, go, keys);
+    while runtime.is_shared() && runtime.worker().is_none() {
+        tokio::task::yield_now().await;
+    }
+    let api = Api::new(&runtime, folder);
+    let rules =
+        AccessRules { hosts: vec!["tools.example".into()], origins: vec!["https://ui.example".into()] };
+    let address = Address::serve(&api, listening, rules).expect("it is served");
+    (api, address)
+}
+
+/// A configuration for another worker, equal to this one.
+fn again(config: &Config) -> Config {
+    Config {
+        clock: config.clock.clone(),
+        limits: config.limits.clone(),
+        hooks: config.hooks.clone(),
+        secret_key: config.secret_key.clone(),
+        webhooks: config.webhooks.clone(),
+        files: config.files.clone(),
+        policy: config.policy.clone(),
+        toolbox_secrets: config.toolbox_secrets.clone(),
+        folders: config.folders.clone(),
+        shared: true,
+        ..Config::on(config.store.clone())
     }
 }
 

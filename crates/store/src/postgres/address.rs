@@ -161,7 +161,7 @@ fn setup(fault: tls::TlsFault) -> DatabaseFailure {
     DatabaseFailure::Setup { what: "TLS could not be set up".to_owned(), source: Some(Box::new(fault)) }
 }
 
-/// What crosses a network is encrypted to a server that proves its name, unless the address says otherwise.
+/// Data that crosses a network is encrypted to a server that proves its name, unless the address says otherwise.
 fn default_trust(config: &Config) -> ServerTrust {
     let hosts = config.get_hosts();
     let is_local = |host: &Host| match host {

@@ -95,7 +95,7 @@ async fn opened(url: &str, writers: usize) -> Result<PostgresStore> {
 }
 
 /// Whole calls, each a batch of its own, one after the other in each session.
-async fn calls(url: &str, sessions: usize, asked: LoadOptions) -> Result<CallLoad> {
+async fn calls(url: &str, sessions: usize, asked: LoadOptions) -> Result<PostgresCallLoad> {
     let runtime = Runtime::new(Config { shared: true, ..Config::new(opened(url, asked.writers).await?) });
     let class = Some(EffectClass::Once);
     let spec = ToolSpec { name: "touch".to_owned(), class, ..ToolSpec::default() };
@@ -133,19 +133,19 @@ async fn calls(url: &str, sessions: usize, asked: LoadOptions) -> Result<CallLoa
     took.sort_unstable();
     let rate = took.len() as f64 / began.elapsed().as_secs_f64();
     let at = |share: usize| took.get(took.len() * share / 100).copied().unwrap_or_default();
-    Ok(CallLoad { rate, half: at(50), most: at(99) })
+    Ok(PostgresCallLoad { rate, half: at(50), most: at(99) })
 }
 
 /// Calls per second, and how long half of them and 99 % of them took at most.
-struct CallLoad {
+struct PostgresCallLoad {
     rate: f64,
     half: Duration,
     most: Duration,
 }
 
-impl std::fmt::Display for CallLoad {
+impl std::fmt::Display for PostgresCallLoad {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let CallLoad { rate, half, most } = self;
+        let PostgresCallLoad { rate, half, most } = self;
         write!(
             f,
             "{rate:.0} calls/s, p50 {:.1} ms, p99 {:.1} ms",

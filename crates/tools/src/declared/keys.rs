@@ -28,6 +28,7 @@ pub(super) const FILE: TableKeys = TableKeys {
         "retention",
         "run_command",
         "server",
+        "store",
         "toolboxes",
         "tools",
         "traces",
@@ -67,7 +68,11 @@ pub(super) const MCP_TOOL: TableKeys = TableKeys {
 
 /// The server.
 pub(super) const SERVER: TableKeys =
-    TableKeys { place: "the server", known: &["hosts", "mcp_list", "origins"], later: &[] };
+    TableKeys { place: "the server", known: &["advertise", "hosts", "mcp_list", "origins"], later: &[] };
+
+/// The store that several workers share.
+pub(super) const STORE: TableKeys =
+    TableKeys { place: "the store", known: &["direct", "files", "readers", "url", "writers"], later: &[] };
 
 /// A toolbox.
 pub(super) const TOOLBOX: TableKeys = TableKeys { place: "a toolbox", known: &["secrets"], later: &[] };

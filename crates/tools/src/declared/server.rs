@@ -27,6 +27,8 @@ pub struct Served {
     pub origins: Vec<String>,
     /// The tools that the MCP door lists for clients that do not say what they want.
     pub mcp_list: McpListing,
+    /// The address at which the other workers of a shared store reach this one, like `http://worker-1.example.com:7420`.
+    pub advertise: Option<String>,
 }
 
 /// Parses it from its table.

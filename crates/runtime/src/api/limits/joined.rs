@@ -376,6 +376,11 @@ declare! {
     /// How often a worker looks, in milliseconds, for what others have left for its sessions: a cancel comes within a
     /// second.
     knock_ms = 500;
+    /// How long, in milliseconds, a request waits for the owner of its session to be reachable: longer than a lease, so that it outlasts
+    /// the death of a worker.
+    forward_wait_ms = 15_000;
+    /// The bytes of a body that is kept while another worker is asked, so that it can be sent again; longer ones are sent once.
+    forward_kept_bytes_max = 64 << 10;
     /// Records of workers, and of what was left for one, that are read at once.
     workers_page = 256;
     /// The bytes of a stored version of the policy: a version is one record of the store.

@@ -3,7 +3,7 @@
 use super::desk::Desk;
 use super::seat::Seat;
 use super::talk::{AttemptNews, AttemptReport, AttemptStanding};
-use super::{ToolboxError, Toolboxes, check_worker, desk, load, silence_us};
+use super::{ToolboxError, Toolboxes, check_worker, desk, load_named, silence_us};
 use crate::mailbox::ask::{AskError, find_call};
 use serde_json::Value;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Toolboxes {
         wait: Duration,
     ) -> Result<Vec<AttemptNews>, ToolboxError> {
         let rt = &self.0;
-        load(rt).await?;
+        load_named(rt, name).await?;
         let desk = desk(rt);
         desk.admits_reports(name, principal)?;
         check_worker(worker)?;
@@ -75,7 +75,7 @@ impl Toolboxes {
     /// The attempt of this token, if it runs. Whoever asks is alive.
     async fn current(&self, name: &str, principal: &str, token: &str) -> Result<Arc<Seat>, ToolboxError> {
         let rt = &self.0;
-        load(rt).await?;
+        load_named(rt, name).await?;
         let desk = desk(rt);
         desk.admits_reports(name, principal)?;
         let hash: Arc<str> = token_hash(rt.store.secret(), token).into();

@@ -7,14 +7,20 @@ use crate::session::held::due_us;
 use crate::session::inner::Inner;
 use std::sync::Arc;
 use windlass_core::ids::SessionNo;
-use windlass_store::{RecordChange, RecordGuard, RecordPage, StoreSpace, StoredRecord};
+use windlass_store::{RecordChange, RecordGuard, RecordPage, StoreSpace, StoredRecord, Wakes};
 
 /// Tells the worker that owns a session that a message waits there. Durable when this returns.
 pub(super) async fn knock(rt: &Inner, worker: &str, session: SessionNo) -> Result<(), SessionError> {
     let change = RecordChange::put(StoreSpace::Knock, key(worker, session), []);
     let answers = rt.store.commit(vec![change.into()]).await?;
     answers.into_iter().collect::<Result<Vec<_>, _>>().map_err(Lost::Refused)?;
+    rt.store.wake(&target(worker));
     Ok(())
+}
+
+/// The target of wakes that are for this worker.
+fn target(worker: &str) -> String {
+    format!("worker/{worker}")
 }
 
 fn key(worker: &str, session: SessionNo) -> String {
@@ -23,15 +29,25 @@ fn key(worker: &str, session: SessionNo) -> String {
 
 /// Receives messages for this worker's sessions, until the runtime is gone.
 pub(super) async fn keep_hearing(mut place: WorkerPlace) {
+    // Under another id it is woken as another.
+    let mut listening: Option<(Arc<str>, Wakes)> = None;
     loop {
         let next_us = {
             let Some((rt, worker)) = place.upgrade() else { return };
+            let own = worker.id_now();
+            if listening.as_ref().map(|(id, _)| id) != own.as_ref() {
+                listening = own.map(|own| (own.clone(), rt.store.wakes(&target(&own))));
+            }
             if let Err(error) = hear_all(&rt, &worker).await {
                 tracing::warn!(error = %chain(&error), "what others have left could not be heard; it is again later");
             }
             due_us(rt.clock.elapsed_us(), rt.limits.knock_ms)
         };
-        if !place.sleep(next_us).await {
+        let is_there = match &mut listening {
+            Some((_, wakes)) => place.sleep_or_wake(next_us, wakes).await,
+            None => place.sleep(next_us).await,
+        };
+        if !is_there {
             return;
         }
     }

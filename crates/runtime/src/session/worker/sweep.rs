@@ -1,17 +1,19 @@
 //! Watching the other workers: finds sessions without a live owner, and takes them over.
 
-use super::{Worker, WorkerPlace, is_over, owner};
+use super::{ALL, Worker, WorkerPlace, is_over, owner};
 use crate::api::error::{SessionError, chain};
 use crate::session::held::due_us;
 use crate::session::inner::Inner;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio::task::{JoinError, JoinSet};
 use windlass_core::ids::SessionNo;
 use windlass_store::{RecordChange, RecordGuard, RecordPage, StoreSpace, StoredRecord};
 
 /// Checks the others once per heartbeat until the runtime is gone.
 pub(super) async fn keep_looking(mut place: WorkerPlace) {
     let mut known = BTreeSet::new();
+    let Some(mut wakes) = place.rt.upgrade().map(|rt| rt.store.wakes(ALL)) else { return };
     loop {
         let next_us = {
             let Some((rt, worker)) = place.upgrade() else { return };
@@ -20,7 +22,7 @@ pub(super) async fn keep_looking(mut place: WorkerPlace) {
             }
             due_us(rt.clock.elapsed_us(), rt.limits.heartbeat_ms)
         };
-        if !place.sleep(next_us).await {
+        if !place.sleep_or_wake(next_us, &mut wakes).await {
             return;
         }
     }
@@ -38,11 +40,11 @@ async fn look(rt: &Arc<Inner>, worker: &Worker, known: &mut BTreeSet<String>) ->
             alive.insert(record.key);
         }
     }
-    worker
-        .state
-        .lock()
-        .seen
-        .retain(|id, _| alive.contains(id) || silent.iter().any(|record| record.key == *id));
+    {
+        let mut state = worker.state.lock();
+        state.seen.retain(|id, _| alive.contains(id) || silent.iter().any(|record| record.key == *id));
+        state.alive.clone_from(&alive);
+    }
     // Sessions this worker owned under an earlier id have no owner either.
     let has_gone = known.iter().any(|id| **id != *own && !alive.contains(id));
     let seen = || alive.iter().cloned().chain([own.to_string()]).collect();
@@ -79,7 +81,8 @@ pub(super) async fn records(rt: &Inner) -> Result<Vec<StoredRecord>, SessionErro
     }
 }
 
-/// Takes every session with open work whose owner is not alive. Returns the workers whose sessions could not be taken, and may be later.
+/// Takes every session with open work whose owner is not alive, several at a time. Returns the workers whose sessions could not be
+/// taken, and may be later.
 async fn take_orphans(
     rt: &Arc<Inner>,
     alive: &BTreeSet<String>,
@@ -87,29 +90,66 @@ async fn take_orphans(
 ) -> Result<BTreeSet<String>, SessionError> {
     let open: BTreeSet<SessionNo> =
         rt.store.open_batches(None).await?.into_iter().map(|batch| batch.session).collect();
-    let mut left = BTreeSet::new();
+    let mut open: Vec<SessionNo> = open.into_iter().collect();
+    // Each of the workers that are left begins somewhere else, so that they do not try for the same ones.
+    if let Some(places) = (open.len() as u64).checked_sub(1).filter(|places| *places > 0) {
+        open.rotate_left(usize::try_from(rt.chance() % places).unwrap_or(0));
+    }
+    let others: Arc<BTreeSet<String>> = Arc::new(alive.iter().cloned().chain([own.to_string()]).collect());
+    let (mut left, mut taking) = (BTreeSet::new(), JoinSet::new());
     for session in open {
-        let Some(owner) = owner(&*rt.store, session).await? else { continue };
-        if owner == own || alive.contains(&owner) {
-            continue;
+        if taking.len() >= TAKEN_AT_ONCE {
+            left.extend(taken(taking.join_next().await)?);
         }
-        match rt.session_by_no(session).await {
-            Ok(taken) => {
-                tracing::warn!(session = %taken.name, worker = %owner, "a session was taken over from a worker that is gone");
-            }
-            // Another worker was faster, or its owner is alive after all.
-            Err(SessionError::Owned { .. }) => {}
-            Err(error @ (SessionError::Unreadable { .. } | SessionError::NotFound { .. })) => {
-                tracing::error!(%session, error = %chain(&error), "a session stands still");
-            }
-            Err(error) => {
-                tracing::warn!(%session, error = %chain(&error), "a session could not be taken over yet");
-                left.insert(owner);
-            }
-        }
+        let (rt, others) = (rt.clone(), others.clone());
+        taking.spawn(async move { take_orphan(&rt, session, &others).await });
+    }
+    while let Some(ended) = taking.join_next().await {
+        left.extend(taken(Some(ended))?);
     }
     (rt.plugs.resume)(rt).await?;
     Ok(left)
+}
+
+/// So many sessions are taken at the same time: a taking is a dozen round trips to the store, one after the other.
+const TAKEN_AT_ONCE: usize = 16;
+
+/// The worker whose session could not be taken yet, by how the task for it ended.
+fn taken(
+    ended: Option<Result<Result<Option<String>, SessionError>, JoinError>>,
+) -> Result<Option<String>, SessionError> {
+    match ended {
+        Some(Ok(taken)) => taken,
+        // One that panicked says so itself, and is tried for again at the next look.
+        Some(Err(_)) | None => Ok(None),
+    }
+}
+
+/// Takes a session unless one of these workers owns it. Returns the owner if it could not be taken yet.
+async fn take_orphan(
+    rt: &Arc<Inner>,
+    session: SessionNo,
+    alive: &BTreeSet<String>,
+) -> Result<Option<String>, SessionError> {
+    let Some(owner) = owner(&*rt.store, session).await? else { return Ok(None) };
+    if alive.contains(&owner) {
+        return Ok(None);
+    }
+    match rt.session_by_no(session).await {
+        Ok(taken) => {
+            tracing::warn!(session = %taken.name, worker = %owner, "a session was taken over from a worker that is gone");
+        }
+        // Another worker was faster, or its owner is alive after all.
+        Err(SessionError::Owned { .. }) => {}
+        Err(error @ (SessionError::Unreadable { .. } | SessionError::NotFound { .. })) => {
+            tracing::error!(%session, error = %chain(&error), "a session stands still");
+        }
+        Err(error) => {
+            tracing::warn!(%session, error = %chain(&error), "a session could not be taken over yet");
+            return Ok(Some(owner));
+        }
+    }
+    Ok(None)
 }
 
 /// Removes the record of a worker that is over and has no open work; if it was heard of again, it stays.

@@ -101,7 +101,7 @@ async fn outages_heal_by_themselves() {
         let stalled = becomes(&store, |health| *health != Health::Ready).await;
         assert!(matches!(stalled, Health::Stalled { .. }), "{stalled:?}");
         let waiting = tokio::spawn(store.session("load 0"));
-        tokio::time::sleep(outage.saturating_sub(began.elapsed())).await;
+        tokio::time::sleep(outage.saturating_sub(began.elapsed())).await; // tidy: the outage itself has this length
         assert_eq!(*store.health().borrow(), stalled, "it is told from the beginning to the end");
         cluster.start();
         let healed = load.goes_on().await;

@@ -6,16 +6,16 @@ use tokio::task::JoinSet;
 use windlass_core::ids::EntryNo;
 use windlass_store::PostgresStore;
 use windlass_store::postgres::PostgresOptions;
-use windlass_testkit::postgres::Pool;
+use windlass_testkit::postgres::PgbouncerPool;
 use windlass_testkit::store_suite::{SuiteStore, begin, held, journal, one, open as open_session};
 
 windlass_testkit::store_suite!(as one test: the_suite_passes_through_a_pool, pooled().await);
 
 /// The pool of this process, with fewer connections than a store wants.
-fn pool() -> Option<&'static Pool> {
-    static POOL: OnceLock<Option<Pool>> = OnceLock::new();
+fn pool() -> Option<&'static PgbouncerPool> {
+    static POOL: OnceLock<Option<PgbouncerPool>> = OnceLock::new();
     let cluster = cluster()?;
-    POOL.get_or_init(|| Pool::start(cluster, 3)).as_ref()
+    POOL.get_or_init(|| PgbouncerPool::start(cluster, 3)).as_ref()
 }
 
 async fn pooled() -> Option<SuiteStore> {

@@ -10,7 +10,7 @@ use windlass_store::{PostgresStore, StoreError};
 use windlass_testkit::postgres::Cluster;
 use windlass_testkit::store_suite::{begin, held, journal, one, open as open_session};
 
-/// Who may come in from where: one role by its certificate, one by its password, everybody else as they are.
+/// Rules for who may come in from where: one role by its certificate, one by its password, everybody else as they are.
 const RULES: &str = "
 local all all trust
 hostssl all certified 127.0.0.1/32 cert
