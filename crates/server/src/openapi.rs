@@ -137,8 +137,23 @@ fn problems(route: &Route) -> BTreeMap<u16, BTreeSet<&'static str>> {
             ProblemCode::Unreadable,
         ]);
     }
-    if !route.method.is_safe() {
+    // A database that several workers share can be away for readers, too.
+    if !route.method.is_safe() || route.needs.is_some() {
         codes.push(ProblemCode::StoreUnavailable);
+    }
+    let of_a_session = [
+        "{session}",
+        "{call}",
+        "{attempt}",
+        "/completions/",
+        "/questions/",
+        "/approvals/",
+        "/artifacts/",
+        "/mcp",
+    ];
+    let opens = route.path == "/v1/sessions" && !route.method.is_safe();
+    if opens || of_a_session.iter().any(|part| route.path.contains(part)) {
+        codes.push(ProblemCode::SessionElsewhere);
     }
     if names(route.path).next().is_some() {
         codes.extend([ProblemCode::BadPath, ProblemCode::NotFound]);

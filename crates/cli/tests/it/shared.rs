@@ -166,6 +166,38 @@ fn any_worker_takes_any_request() {
 }
 
 #[test]
+fn a_process_of_a_toolbox_asks_any_worker() {
+    let Some(fleet) = Fleet::new(3) else { return };
+    let [owner, put, take] = &fleet.workers[..] else { panic!("there are three") };
+    let tools = json!({"tools": [{"name": "import", "class": "keyed", "claims": []}]});
+    let (status, toolbox) = put.ask(&fleet.token, "PUT", "/v1/toolboxes/shop", &tools).expect("it answers");
+    assert_eq!(status, 200, "{toolbox}");
+    until("the tool at another worker", || {
+        let shown = owner.ask(&fleet.token, "GET", "/v1/tools/import", &Value::Null);
+        shown.is_some_and(|(status, _)| status == 200)
+    });
+    let calls = json!({"key": "k", "wait": "none", "calls": [{"id": "c", "tool": "import"}]});
+    owner.post(&fleet.token, "/v1/sessions/hers/batches", &calls);
+    let wants = json!({"worker": "w", "manifest": toolbox["manifest"], "max": 1, "wait_ms": 2_000});
+    let mut attempt = Value::Null;
+    until("an attempt of another worker", || {
+        let taken = take.post(&fleet.token, "/v1/toolboxes/shop/take", &wants);
+        attempt = taken["attempts"][0]["attempt"].clone();
+        attempt.is_string()
+    });
+    // Reports go to its owner, whoever is told.
+    let alive = json!({"worker": "w", "reports": [{"attempt": attempt}]});
+    let news = put.post(&fleet.token, "/v1/toolboxes/shop/reports", &alive);
+    assert_eq!(news["attempts"][0]["state"], "running", "{news}");
+    let end =
+        json!({"worker": "w", "reports": [{"attempt": attempt, "end": {"type": "value", "value": "done"}}]});
+    let news = take.post(&fleet.token, "/v1/toolboxes/shop/reports", &end);
+    assert_eq!(news["attempts"][0]["state"], "over", "{news}");
+    let shown = put.get(&fleet.token, "/v1/sessions/hers/batches/k");
+    assert_eq!(shown["calls"][0]["outcome"]["value"], "done", "{shown}");
+}
+
+#[test]
 fn sessions_of_a_worker_that_is_killed_or_leaves_go_on_elsewhere() {
     let Some(mut fleet) = Fleet::new(3) else { return };
     for session in ["a", "b"] {
@@ -204,19 +236,33 @@ fn sessions_of_a_worker_that_is_killed_or_leaves_go_on_elsewhere() {
 
 #[test]
 fn an_outage_is_answered_at_once_and_waited_for() {
+    outage(Duration::from_secs(2));
+}
+
+/// Longer than any lease; as long as `WINDLASS_OUTAGE_S` says.
+#[test]
+fn a_long_outage_is_answered_at_once_and_waited_for() {
+    let seconds = std::env::var("WINDLASS_OUTAGE_S").ok().and_then(|seconds| seconds.parse().ok());
+    outage(Duration::from_secs(seconds.unwrap_or(13)));
+}
+
+fn outage(length: Duration) {
     let Some(fleet) = Fleet::new(2) else { return };
     assert_eq!(fleet.batch(0, "s", "before")["calls"][0]["state"], "succeeded");
     fleet.cluster.stop();
-    let stopped = Instant::now();
-    while stopped.elapsed() < Duration::from_secs(2) {
+    let (stopped, mut asked, mut late) = (Instant::now(), 0, 0);
+    while stopped.elapsed() < length {
         for worker in &fleet.workers {
             let began = Instant::now();
             let (status, _) = worker.ask(&fleet.token, "GET", "/healthz", &Value::Null).expect("it answers");
             assert_eq!(status, 200);
-            assert!(began.elapsed() < Duration::from_millis(100), "health took {:?}", began.elapsed());
+            asked += 1;
+            late += u32::from(began.elapsed() > Duration::from_millis(100));
         }
         std::thread::sleep(Duration::from_millis(20)); // tidy: the pause between two looks at other processes
     }
+    // A thread that stands still would make all of them late; a busy machine makes some.
+    assert!(late * 10 <= asked, "{late} of {asked} answers took longer than 100 ms");
     let (status, told) =
         fleet.workers[0].ask(&fleet.token, "GET", "/readyz", &Value::Null).expect("it answers");
     assert_eq!((status, &told["code"]), (503, &json!("store_unavailable")), "{told}");
