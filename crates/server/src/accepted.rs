@@ -13,7 +13,8 @@ use tokio::net::{TcpStream, UnixStream};
 /// An accepted socket. It is closed when this is dropped.
 pub(crate) struct AcceptedSocket(Arc<SocketKind>);
 
-/// A look at a socket that somebody else uses.
+/// A look at a socket that somebody else uses; by default at one that is closed.
+#[derive(Default)]
 pub(crate) struct SocketWatch(Weak<SocketKind>);
 
 enum SocketKind {

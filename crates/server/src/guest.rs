@@ -106,7 +106,8 @@ mod tests {
     #[test]
     fn a_token_is_hashed_once_while_it_is_the_same() {
         let (arrival, _displaced) = Crowd::new(&Limits::default(), true).enter();
-        let (guest, made) = (Guest::new(arrival, watch::channel(false).1), Cell::new(0));
+        let (guest, made) =
+            (Guest::new(arrival, watch::channel(false).1, SocketWatch::default()), Cell::new(0));
         for (token, so_far) in [("a", 1), ("a", 1), ("b", 2), ("a", 3)] {
             let hash = guest.hash_of(token, || {
                 made.set(made.get() + 1);
