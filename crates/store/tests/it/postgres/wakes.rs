@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_store::postgres::PostgresOptions;
 use windlass_store::{PostgresStore, Store, WakeWay};
-use windlass_testkit::postgres::Pool;
+use windlass_testkit::postgres::PgbouncerPool;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -53,7 +53,7 @@ async fn a_worker_is_woken_by_another_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_that_swallows_wakes_is_found_out() {
     let Some(cluster) = cluster() else { return };
-    let Some(pool) = Pool::start(cluster, 3) else { return };
+    let Some(pool) = PgbouncerPool::start(cluster, 3) else { return };
     let database = cluster.database();
     let pooled = PostgresOptions::new(pool.url(&database));
     let direct = PostgresOptions { direct: Some(database.clone()), ..pooled.clone() };
