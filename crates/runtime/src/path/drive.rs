@@ -15,7 +15,7 @@ use crate::path::stage::prepare;
 use crate::path::stage::reconcile;
 use crate::path::stage::retry;
 use crate::path::stage::settle;
-use crate::session::batch::{self, Sent, StartsHeldBack};
+use crate::session::batch::{Sent, StartsHeldBack};
 use crate::session::held::{DriveContext, EndedCall, Going, Held};
 use crate::session::inner::Inner;
 use crate::session::kin::of_ended;
@@ -290,7 +290,8 @@ async fn drive_on(
 ) {
     match driving.await {
         Ok(DriveOutcome::Ended(held)) => {
-            let Some(mut going) = batch::ends(&on, held).await else { return };
+            let mut going = Going::default();
+            going.end(held);
             if let Some(unfinished) = finish(&on, &mut going).await {
                 unfinished.wait(on).await;
             }

@@ -18,7 +18,8 @@ pub(crate) use asked::{CallDemand, DemandReach, HeardDemand, SignalDelivery};
 pub(crate) use away::{DepartingBatch, Used};
 pub(crate) use running::AttemptRun;
 pub(crate) use siblings::cancel;
-pub(crate) use together::{StartsHeldBack, commit_start, ends};
+pub(crate) use together::{StartsHeldBack, commit_start};
+pub(crate) use waited::CallStanding;
 
 use crate::api::error::Lost;
 use crate::api::keys;
@@ -37,10 +38,10 @@ use alike::Alike;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use stream::BatchStream;
-use together::GatheredChanges;
+use together::GatheringStarts;
 use tokio::sync::Notify;
 use windlass_core::batch::{Batch, Compared, Parent, compare};
-use windlass_core::call::{Call, Cause, Opened, Reason, Wake};
+use windlass_core::call::{Call, Cause, Opened, Wake};
 use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
 use windlass_core::siblings::{Siblings, Tally};
 use windlass_core::time::Timestamp;
@@ -106,8 +107,8 @@ struct BatchState {
     /// The [moves](Wheel::moved_us) of the wall clock recorded in its journal.
     moved_us: i64,
     witness: JournalWitness,
-    /// Starts and ends that are about to be sent together.
-    gathered: Option<Box<GatheredChanges>>,
+    /// Starts that are about to be sent together.
+    gathered: Option<Box<GatheringStarts>>,
 }
 
 /// How far the batch is stored.
@@ -310,20 +311,6 @@ impl OpenBatch {
         };
         self.stood.notify_waiters();
         undisturbed
-    }
-
-    /// The standing of a call, for a caller that waits only while it makes progress by itself.
-    pub(crate) fn standing(&self, ordinal: Ordinal) -> CallStanding {
-        let state = self.lock();
-        let slot = state.slots.get(usize::from(ordinal.0));
-        match slot.map(|slot| &slot.stage) {
-            Some(_) if slot.is_some_and(|slot| slot.is_task) => CallStanding::Over,
-            Some(Stage::Driven) => CallStanding::Driven,
-            Some(Stage::Parked(parked)) => {
-                CallStanding::Parked(parked.call().parked.map(|(why, _)| why.reason))
-            }
-            Some(Stage::Ended(_)) | None => CallStanding::Over,
-        }
     }
 
     /// Waits until a call of this batch has ended or was parked, counted from when this was called.
@@ -531,19 +518,8 @@ impl BatchState {
         let (slots, ids) = (Vec::with_capacity(calls), Vec::with_capacity(calls));
         let witness = JournalWitness::new();
         let (open, noted, lost, moved_us) = (0, 0, false, 0);
-        BatchState {
-            slots,
-            ids,
-            open,
-            noted,
-            written,
-            tally,
-            stream: None,
-            lost,
-            moved_us,
-            witness,
-            gathered: None,
-        }
+        let (stream, gathered) = (None, None);
+        BatchState { slots, ids, open, noted, written, tally, stream, lost, moved_us, witness, gathered }
     }
 
     /// Adds an open call, and returns its place.
@@ -592,17 +568,6 @@ impl BatchState {
 /// A fact cannot be added: the call is not over, or its end does not allow the fact.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NotOver;
-
-/// The standing of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CallStanding {
-    /// A driver has it.
-    Driven,
-    /// It waits: for the recorded reason, or for its turn.
-    Parked(Option<Reason>),
-    /// It is over, or a task: nobody waits for it.
-    Over,
-}
 
 /// A call as visible from outside.
 pub(crate) enum VisibleCall<'a> {

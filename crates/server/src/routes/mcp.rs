@@ -97,7 +97,7 @@ async fn answer(api: &Api, caller: &Caller, door: McpDoor, request: Request) -> 
         Exchange::Stream(mut conversation) => {
             // A quick answer goes out in one piece with its head.
             let first = tokio::time::timeout(HEAD_WAIT, conversation.next()).await;
-            Ok(stream(api, Spoken { conversation, guest }, first.ok()))
+            Ok(stream(api, ConnectedConversation { conversation, guest }, first.ok()))
         }
     }
 }
@@ -134,7 +134,7 @@ async fn listen(api: &Api, caller: &Caller, door: McpDoor, sent: &HeaderMap) -> 
     }
     let visitor = Visitor { session, ..visitor };
     match api.mcp().listen(visitor, &headers(sent, caller)).await {
-        Some(conversation) => Ok(stream(api, Spoken { conversation, guest: None }, None)),
+        Some(conversation) => Ok(stream(api, ConnectedConversation { conversation, guest: None }, None)),
         None => {
             let told = "this stream is for clients that have sent `initialize` and name its Mcp-Session-Id; others send POST";
             Err(Problem::new(ProblemCode::MethodNotAllowed, told))
@@ -211,7 +211,7 @@ fn reply(status: u16, message: &Value, session_id: Option<String>) -> HandlerRes
 }
 
 /// The messages of a conversation, of which the first may have been taken already.
-fn stream(api: &Api, spoken: Spoken, first: Option<Option<Value>>) -> Response {
+fn stream(api: &Api, spoken: ConnectedConversation, first: Option<Option<Value>>) -> Response {
     let quiet = Duration::from_millis(api.runtime().limits().event_keepalive_ms.max(1));
     let head = [
         ("content-type", "text/event-stream"),
@@ -227,15 +227,15 @@ fn stream(api: &Api, spoken: Spoken, first: Option<Option<Value>>) -> Response {
 }
 
 /// The next frame, and the rest of the conversation; `None` at its end.
-type SpokenFrame = Option<(Bytes, Spoken, Duration)>;
+type SpokenFrame = Option<(Bytes, ConnectedConversation, Duration)>;
 
 /// A conversation on a connection.
-struct Spoken {
+struct ConnectedConversation {
     conversation: Conversation,
     guest: Option<Guest>,
 }
 
-async fn frame(mut spoken: Spoken, quiet: Duration) -> SpokenFrame {
+async fn frame(mut spoken: ConnectedConversation, quiet: Duration) -> SpokenFrame {
     // An answer for a client that has left is not delivered: nobody asks for the end of the conversation.
     if spoken.guest.as_ref().is_some_and(Guest::is_gone) {
         return None;

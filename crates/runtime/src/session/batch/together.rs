@@ -1,28 +1,27 @@
-//! Starts and ends of a batch's calls that come in one moment: they are written in one change, which costs the store as much as that of
-//! one call.
+//! Starts of a batch's calls that come in one moment: they are written in one change, which costs the store as much as that of one call.
 //!
-//! Starts share one only where several calls are driven one after the other: calls that are woken later start in the order of the plan.
+//! They share one only where several calls are driven one after the other: calls that are woken later start in the order of the plan.
+//! Ends never wait for each other: a suspect may start, and kill its owner, as soon as the attempt before it is over, and the end of
+//! that one must be on its way by then.
 
 use super::{BatchState, OpenBatch};
 use crate::api::error::Lost;
-use crate::session::held::{DriveContext, Going, Held};
+use crate::session::held::{DriveContext, Held};
 use crate::session::lane::{Commit, Lane};
 use std::sync::Arc;
 use tokio::sync::watch;
-use tokio::task::yield_now;
 use windlass_core::entry::Packer;
 use windlass_store::{Durability, StoreError};
 
 /// Gathered starts are sent once their notes have so many bytes: a row of the journal stays small.
 const STARTS_BYTES_MAX: usize = 1 << 20;
 
-/// The starts and ends of a batch that are about to be sent.
+/// The starts of a batch that are about to be sent.
 #[derive(Default)]
-pub(super) struct GatheredChanges {
+pub(super) struct GatheringStarts {
     starts: Option<GatheredStarts>,
     /// How many tasks drive several calls of the batch right now, and send the starts when they are done.
     drivers: u32,
-    ends: Option<Going>,
 }
 
 /// Starts that are about to be sent.
@@ -42,7 +41,7 @@ struct GatheredStart {
 }
 
 impl BatchState {
-    fn gathered(&mut self) -> &mut GatheredChanges {
+    fn gathered(&mut self) -> &mut GatheringStarts {
         self.gathered.get_or_insert_default()
     }
 }
@@ -77,15 +76,6 @@ impl OpenBatch {
         packer.append(&mut notes);
         rows.push(self.journal(&mut state, packer));
         Some((lane.send_here(rows), durable))
-    }
-
-    /// Adds a call that has ended. Returns whether its driver must have the gathered ends sent.
-    fn gather_end(&self, held: Box<Held>) -> bool {
-        let mut state = self.lock();
-        let ends = &mut state.gathered().ends;
-        let is_first = ends.is_none();
-        ends.get_or_insert_default().end(held);
-        is_first
     }
 }
 
@@ -140,20 +130,4 @@ fn send_starts(on: &Arc<DriveContext>) {
             });
         }
     }
-}
-
-/// The ends to be written by the driver of a call that has ended: its own, with those of other calls of its batch that end in the
-/// same moment. `None`: another driver writes it.
-pub(crate) async fn ends(on: &DriveContext, held: Box<Held>) -> Option<Going> {
-    if !on.batch.shares_changes(&on.session.lane) {
-        let mut going = Going::default();
-        going.end(held);
-        return Some(going);
-    }
-    if !on.batch.gather_end(held) {
-        return None;
-    }
-    // Those that were woken in the same moment are polled first.
-    yield_now().await;
-    on.batch.lock().gathered().ends.take()
 }

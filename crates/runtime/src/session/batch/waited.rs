@@ -4,7 +4,19 @@ use super::{OpenBatch, Stage};
 use crate::api::error::Lost;
 use crate::session::lane::Lane;
 use std::sync::atomic::Ordering;
+use windlass_core::call::Reason;
 use windlass_core::ids::Ordinal;
+
+/// The standing of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallStanding {
+    /// A driver has it.
+    Driven,
+    /// It waits: for the recorded reason, or for its turn.
+    Parked(Option<Reason>),
+    /// It is over, or a task: nobody waits for it.
+    Over,
+}
 
 /// A caller that waits for calls of a batch, until dropped.
 pub(crate) struct CallWaiter<'a>(&'a OpenBatch);
@@ -16,6 +28,20 @@ impl Drop for CallWaiter<'_> {
 }
 
 impl OpenBatch {
+    /// The standing of a call, for a caller that waits only while it makes progress by itself.
+    pub(crate) fn standing(&self, ordinal: Ordinal) -> CallStanding {
+        let state = self.lock();
+        let slot = state.slots.get(usize::from(ordinal.0));
+        match slot.map(|slot| &slot.stage) {
+            Some(_) if slot.is_some_and(|slot| slot.is_task) => CallStanding::Over,
+            Some(Stage::Driven) => CallStanding::Driven,
+            Some(Stage::Parked(parked)) => {
+                CallStanding::Parked(parked.call().parked.map(|(why, _)| why.reason))
+            }
+            Some(Stage::Ended(_)) | None => CallStanding::Over,
+        }
+    }
+
     /// Registers a waiting caller. Calls that may already exceed the wait check for themselves: running
     /// attempts are notified here, parked calls are returned, to be woken.
     pub(crate) fn wait_for(&self) -> (CallWaiter<'_>, Vec<Ordinal>) {
