@@ -75,7 +75,7 @@ impl OpenBatch {
         self.admit(&mut state, &mut packer, &mut rows);
         packer.append(&mut notes);
         rows.push(self.journal(&mut state, packer));
-        Some((lane.send_here(rows), durable))
+        Some((lane.send(Vec::new(), rows), durable))
     }
 }
 

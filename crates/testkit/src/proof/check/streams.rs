@@ -10,7 +10,7 @@ use windlass_core::batch::ClosedBy;
 /// was pushed, and then a restart closes its batch.
 pub(super) fn may_be_gone(histories: &Histories, effect: &Effect) -> bool {
     let mut pushed = histories.plan.calls().filter(|(_, batch, _)| batch.streamed);
-    effect.verdict == "seen"
+    effect.kind == "read"
         && pushed.any(|(session, batch, call)| {
             format!("{}/{}/{}", session.name, batch.key, call.id) == effect.call
         })
