@@ -183,7 +183,9 @@ async fn what_cannot_be_decided_is_an_error_at_the_end() {
         // It was in that group, or waited for it.
         assert!(matches!(later, Err(StoreError::Io { .. } | StoreError::Poisoned { .. })), "{later:?}");
         let rows = open(&database).await.journal(batch).await.unwrap().len();
-        assert_eq!(rows, 1 + usize::from(applied), "{cut:?}");
+        // The later one is applied with the group that it was in.
+        let expected = if applied { 2..=3 } else { 1..=1 };
+        assert!(expected.contains(&rows), "{cut:?}: {rows} rows");
     }
 }
 
