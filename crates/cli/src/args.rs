@@ -48,7 +48,7 @@ pub struct Cli {
     /// The data folder [default: .windlass; for dev .windlass-dev]
     #[arg(long, global = true, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Share the database at postgres://…; WINDLASS_STORE or [store] of windlass.toml name it, too
+    /// Share the database at postgres://…; WINDLASS_STORE or windlass.toml may name it, too
     #[arg(long, global = true, value_name = "URL")]
     pub store: Option<String>,
     /// Use the server at http://HOST:PORT; the token comes from WINDLASS_TOKEN or --token-file
