@@ -251,6 +251,10 @@ async fn a_body_that_runs_again_triggers_nothing_twice() {
     let submitted = runtime.submit("s", request.clone()).await.unwrap();
     crate::rig::waits_for(&runtime, "sleep").await;
     assert_eq!(counts(&runtime).await, "all 1");
+    // A delivery whose end is not recorded is made again, as its class allows.
+    while tasks(&runtime).await.iter().all(|task| task.state != "succeeded") {
+        tokio::task::yield_now().await;
+    }
     drop((submitted, runtime));
     let next = shop.owner();
     next.resume().await.unwrap();
