@@ -68,7 +68,7 @@ pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// A test that waits longer has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Ran {
     pub fn text(self) -> String {

@@ -4,7 +4,7 @@ mod outputs;
 mod probes;
 mod running;
 
-use crate::rig::{in_time, launcher};
+use crate::rig::{PATIENCE, in_time, launcher};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use windlass::store::memory::MemoryStore;
@@ -48,6 +48,8 @@ impl SandboxStage {
             id: Some("c".into()),
             tool: tool.into(),
             args: Args::Json(args),
+            // Its end is wanted, however busy the machine is.
+            inline_ms: Some(PATIENCE.as_millis() as u64),
             ..CallRequest::default()
         };
         let batch = BatchRequest { calls: vec![call], ..BatchRequest::default() };
