@@ -17,7 +17,7 @@ use windlass_mcp::McpListing;
 use windlass_mcp::upstream::{McpPins, Upstreams};
 use windlass_server::webhooks::WebhookClient;
 use windlass_tools::declared::Traces;
-use windlass_tools::{Declared, Launcher, builtin, kill_survivors, load};
+use windlass_tools::{BuiltinGroup, Declared, Launcher, builtin, kill_survivors, load};
 
 /// The configuration of a data folder.
 pub struct Configured {
@@ -246,6 +246,14 @@ enum StorePlace {
     Shared { address: Option<String> },
 }
 
+/// The groups of built-in tools that can be offered: workers that share a database have a folder of files only if they name one.
+fn offered(groups: &[BuiltinGroup], has_files: bool) -> Vec<BuiltinGroup> {
+    if !has_files && groups.contains(&BuiltinGroup::Files) {
+        tracing::info!("the file tools are not offered; name a folder that all workers see as `files` of [store]");
+    }
+    groups.iter().copied().filter(|group| has_files || *group != BuiltinGroup::Files).collect()
+}
+
 fn with_tools(
     store: Arc<dyn Store>,
     at: &At,
@@ -258,6 +266,7 @@ fn with_tools(
         // Files in this folder would be another worker's tomorrow.
         StorePlace::Shared { address } => (true, address, configured.declared.store.files.clone()),
     };
+    let groups = offered(&configured.declared.builtin, files.is_some());
     let runtime = Runtime::new(Config {
         limits,
         shared,
@@ -271,7 +280,7 @@ fn with_tools(
         toolbox_secrets: configured.declared.toolbox_secrets,
         ..Config::on(store)
     });
-    for tool in builtin(&configured.declared.builtin) {
+    for tool in builtin(&groups) {
         runtime.register_shared(tool)?;
     }
     for (group, cap) in &configured.declared.groups {

@@ -4,6 +4,7 @@ pub mod chance;
 pub mod clock;
 pub mod damage;
 pub mod fault_store;
+pub mod fleet;
 pub mod hostile;
 pub mod leases;
 pub mod postgres;
@@ -47,11 +48,11 @@ pub fn arguments(known: &[&'static str]) -> anyhow::Result<BTreeMap<&'static str
     Ok(found)
 }
 
-/// Another program of the testkit, which cargo builds beside this one.
+/// Another program of the workspace, which cargo builds beside this one.
 pub fn sibling(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(name);
     if !path.exists() {
-        bail!("{} is missing; build it with `cargo build -p windlass-testkit --bins`", path.display());
+        bail!("{} is missing; build it with `cargo build --workspace --bins`", path.display());
     }
     Ok(path)
 }

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
+use windlass_testkit::fleet;
 use windlass_testkit::hostile;
 use windlass_testkit::proof::kill::Plans;
 use windlass_testkit::proof::programs::Build;
@@ -20,6 +21,8 @@ const USAGE: &str =
        windlass-testkit poison
        windlass-testkit hostile [--count N] [--seed S] [--lanes L] [--world N]
        windlass-testkit backup [--count N] [--seed S]
+       windlass-testkit workers [--count N] [--seed S] [--seconds T] [--lease MS] [--windlass PROGRAM] [--mutant RULE]
+       windlass-testkit takeover-workers [--sessions N] [--lease MS] [--windlass PROGRAM]
        windlass-testkit mutants [--only RULE]
 each also takes [--results FILE]";
 /// Where every proof leaves a line.
@@ -39,6 +42,8 @@ fn main() -> Result<ExitCode> {
         Some("poison") => poison(&args[1..]),
         Some("hostile") => hostile(&args[1..]),
         Some("backup") => backup(&args[1..]),
+        Some("workers") => workers(&args[1..]),
+        Some("takeover-workers") => takeover_workers(&args[1..]),
         Some("mutants") => mutants(&args[1..]),
         _ => bail!("{USAGE}"),
     }
@@ -128,6 +133,35 @@ fn backup(args: &[String]) -> Result<ExitCode> {
     let report = running.block_on(backup::run(&programs, &trials))?;
     println!("{report:#?}");
     finish(args, &report.record(&trials), &report.violations)
+}
+
+fn workers(args: &[String]) -> Result<ExitCode> {
+    let options = fleet_options(args, 500)?;
+    let Some(report) = fleet::run(&options)? else { return Ok(ExitCode::SUCCESS) };
+    println!("{report:#?}");
+    finish(args, &report.record(options.seed), &report.violations)
+}
+
+fn takeover_workers(args: &[String]) -> Result<ExitCode> {
+    // With the lease that workers have if nobody says otherwise.
+    let options = fleet_options(args, windlass::Limits::default().lease_ms)?;
+    let sessions = option(args, "--sessions")?.unwrap_or(10_000);
+    let Some(report) = fleet::takeover::run(&options, sessions)? else { return Ok(ExitCode::SUCCESS) };
+    println!("{report:#?}");
+    finish(args, &report.record(), &report.violations)
+}
+
+fn fleet_options(args: &[String], lease_ms: u64) -> Result<fleet::FleetOptions> {
+    let given = |name, usual| option(args, name).map(|given| given.unwrap_or(usual));
+    Ok(fleet::FleetOptions {
+        windlass: text(args, "--windlass")?.map_or_else(|| sibling("windlass"), |path| Ok(path.into()))?,
+        templates: Build::like_this_program()?.target.join("tmp"),
+        events: given("--count", 1_000)?,
+        seed: given("--seed", 1)?,
+        time_max: Duration::from_secs(given("--seconds", 24 * 3_600)?),
+        lease_ms: given("--lease", lease_ms)?,
+        mutant: text(args, "--mutant")?.cloned(),
+    })
 }
 
 fn mutants(args: &[String]) -> Result<ExitCode> {

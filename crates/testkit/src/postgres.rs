@@ -4,6 +4,8 @@
 //! shell that waits for the end of a pipe which this process holds, so it ends however this process does.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+pub mod proxy;
+
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
 use std::io::{Read, Write};

@@ -283,6 +283,17 @@ fn outage(length: Duration) {
     assert!(ready.elapsed() < Duration::from_secs(5), "it took {:?}", ready.elapsed());
 }
 
+/// Nothing but the address of the database is needed: without a folder for files there are no file tools.
+#[test]
+fn a_worker_needs_no_configuration() {
+    let Some(cluster) = Cluster::of_process(env!("CARGO_TARGET_TMPDIR")) else { return };
+    let (rig, store) = (Rig::new(), cluster.database());
+    let worker = Worker::start(&rig, &store, "one");
+    let token = std::fs::read_to_string(rig.path("one/token")).expect("a token");
+    let tools = worker.get(token.trim(), "/v1/tools").to_string();
+    assert!(tools.contains("\"echo\"") && !tools.contains("\"write_file\""), "{tools}");
+}
+
 #[test]
 fn commands_without_a_worker_read_and_make_tokens_and_change_nothing_else() {
     let Some(cluster) = Cluster::of_process(env!("CARGO_TARGET_TMPDIR")) else { return };

@@ -67,14 +67,10 @@ impl Member {
     /// once, and time would end them sooner.
     async fn outlives(&self, id: &String, shared: &MemoryStore) {
         while workers(shared).await.contains(id) {
-            self.step_if_idle(shared).await;
-        }
-    }
-
-    async fn step_if_idle(&self, shared: &MemoryStore) {
-        match self.runtime.open_calls() {
-            0 => self.step(shared).await,
-            _ => tokio::task::yield_now().await,
+            match self.runtime.open_calls() {
+                0 => self.step(shared).await,
+                _ => tokio::task::yield_now().await,
+            }
         }
     }
 
@@ -110,6 +106,16 @@ impl Member {
         let count = Count::default();
         self.runtime.register(echo(spec("x", class), &count)).unwrap();
         count
+    }
+}
+
+/// A step of each, once all are idle: while one works no time passes for it, and the others must not take it for dead.
+async fn step_together(members: &[Member], shared: &MemoryStore) {
+    if members.iter().any(|member| member.runtime.open_calls() > 0) {
+        return tokio::task::yield_now().await;
+    }
+    for member in members {
+        member.step(shared).await;
     }
 }
 
@@ -308,15 +314,11 @@ async fn of_those_who_look_after_a_dead_worker_each_session_has_one() {
     let id = a.id().await;
     a.store.freeze(true);
     while workers(&shared).await.contains(&id) {
-        for other in &others {
-            other.step_if_idle(&shared).await;
-        }
+        step_together(&others, &shared).await;
     }
     // One that takes a session has no call of it yet, and so is idle.
     while !shared.open_batches(None).await.unwrap().is_empty() {
-        for other in &others {
-            other.step_if_idle(&shared).await;
-        }
+        step_together(&others, &shared).await;
     }
     for other in &others {
         other.runtime.idle().await;

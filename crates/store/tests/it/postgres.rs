@@ -5,7 +5,6 @@ mod formats;
 mod lost;
 mod outage;
 mod pool;
-mod proxy;
 mod secure;
 mod wakes;
 mod workers;

@@ -1,6 +1,5 @@
 //! The answer to a COMMIT is lost: whatever happened to it, whoever asked is told the truth.
 
-use super::proxy::{Cut, Proxy};
 use super::{cluster, open, outside};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use windlass_store::postgres::PostgresOptions;
 use windlass_store::{
     Health, Hold, Inbound, Posted, PostgresStore, Receipt, Row, SessionChange, Store, StoreError,
 };
+use windlass_testkit::postgres::proxy::{Cut, Proxy};
 use windlass_testkit::store_suite::{begin, held, journal, one, open as open_session};
 
 const SESSIONS: u64 = 8;

@@ -1,6 +1,5 @@
 //! The server goes away, is silent, read-only, full or disturbed: nobody restarts a worker, and nothing is lost or done twice.
 
-use super::proxy::{Cut, Proxy};
 use super::{alone, cluster, open, outside};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +12,7 @@ use windlass_store::postgres::{PostgresOptions, SQL_STATES, SqlMeaning};
 use windlass_store::{
     Durability, Health, PostgresStore, Receipt, RecordChange, Store, StoreError, StoreSpace,
 };
+use windlass_testkit::postgres::proxy::{Cut, Proxy};
 use windlass_testkit::store_suite::{begin, held, journal, one, open as open_session};
 
 /// A longer wait is in vain.

@@ -1,12 +1,13 @@
 //! A way to PostgreSQL that loses connections around a COMMIT, exactly where it is told to. A statement that appends a group is
 //! committed by the message that ends it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use super::Cluster;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use windlass_testkit::postgres::Cluster;
 
 /// Where the connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +27,11 @@ pub struct Proxy {
 }
 
 struct Plan {
-    cut: Cut,
+    cut: Mutex<Cut>,
     /// Every how many COMMITs; 0 for none.
     every: AtomicU32,
+    /// How often it may still cut.
+    left: AtomicU32,
     seen: AtomicU32,
     cuts: AtomicU32,
     /// After a cut nobody gets through any more.
@@ -52,7 +55,15 @@ impl Proxy {
 
     /// Cuts every so many COMMITs from now on; 0: none.
     pub fn cutting(&self, every: u32) {
+        self.plan.left.store(u32::MAX, Ordering::SeqCst);
         self.plan.every.store(every, Ordering::SeqCst);
+    }
+
+    /// Cuts at the next COMMIT, and at no other.
+    pub fn cut_next(&self, cut: Cut) {
+        *self.plan.cut.lock().unwrap() = cut;
+        self.plan.left.store(1, Ordering::SeqCst);
+        self.plan.every.store(1, Ordering::SeqCst);
     }
 
     /// Swallows everything on the connections that there are now, as a network does that lost its way.
@@ -76,8 +87,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let [every, seen, cuts, silent_below, connections] = [(); 5].map(|()| AtomicU32::new(0));
-        let closed = AtomicBool::new(false);
-        let plan = Plan { cut, every, seen, cuts, for_good, closed, silent_below, connections };
+        let (closed, cut, left) = (AtomicBool::new(false), Mutex::new(cut), AtomicU32::new(u32::MAX));
+        let plan = Plan { cut, every, left, seen, cuts, for_good, closed, silent_below, connections };
         let plan = Arc::new(plan);
         let shared = Arc::clone(&plan);
         tokio::spawn(async move {
@@ -97,15 +108,16 @@ impl Proxy {
 }
 
 impl Plan {
-    /// Whether the connection is cut at this COMMIT.
-    fn cuts_here(&self) -> bool {
+    /// Where the connection is cut at this COMMIT, if it is.
+    fn cut_here(&self) -> Option<Cut> {
         let every = self.every.load(Ordering::SeqCst);
-        let cuts = every > 0 && (self.seen.fetch_add(1, Ordering::SeqCst) + 1).is_multiple_of(every);
-        if cuts {
-            self.cuts.fetch_add(1, Ordering::SeqCst);
-            self.closed.store(self.for_good, Ordering::SeqCst);
+        if every == 0 || !(self.seen.fetch_add(1, Ordering::SeqCst) + 1).is_multiple_of(every) {
+            return None;
         }
-        cuts
+        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).ok()?;
+        self.cuts.fetch_add(1, Ordering::SeqCst);
+        self.closed.store(self.for_good, Ordering::SeqCst);
+        Some(*self.cut.lock().unwrap())
     }
 }
 
@@ -125,7 +137,7 @@ async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan, no: u
         let mut seen = ClientMessages::default();
         loop {
             let end = seen.commit(&message);
-            let cut = (end.is_some() && plan.cuts_here()).then_some(plan.cut);
+            let cut = end.and_then(|_| plan.cut_here());
             if cut == Some(Cut::BeforeForwarding) {
                 return Ok::<(), std::io::Error>(());
             }
