@@ -153,7 +153,7 @@ fn problems(route: &Route) -> BTreeMap<u16, BTreeSet<&'static str>> {
     ];
     let opens = route.path == "/v1/sessions" && !route.method.is_safe();
     if opens || of_a_session.iter().any(|part| route.path.contains(part)) {
-        codes.push(ProblemCode::SessionElsewhere);
+        codes.extend([ProblemCode::SessionElsewhere, ProblemCode::SessionMoved]);
     }
     if names(route.path).next().is_some() {
         codes.extend([ProblemCode::BadPath, ProblemCode::NotFound]);

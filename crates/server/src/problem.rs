@@ -15,7 +15,7 @@ use windlass::batch::fresh_key;
 use windlass::error::{
     AskError, ChildError, GrantError, Lost, SessionError, ToolboxError, WebhookError, chain,
 };
-use windlass::store::StoreError;
+use windlass::store::{Refused, StoreError};
 use windlass_args::json;
 use windlass_core::code::Code;
 use windlass_core::failure::Failure;
@@ -63,6 +63,11 @@ impl Problem {
         Problem { retry_after_ms: Some(1_000), ..Problem::new(ProblemCode::SessionElsewhere, told) }
     }
 
+    /// Another worker has the session by now, and the request may have been carried out.
+    pub(crate) fn moved() -> Problem {
+        Problem { retry_after_ms: Some(1_000), ..Problem::new(ProblemCode::SessionMoved, MOVED) }
+    }
+
     /// The store cannot write now. Why is said to operators: everybody may ask whether the server is ready.
     pub(crate) fn store_unavailable() -> Problem {
         let told = "the store cannot write now, so nothing is taken; what runs goes on, and the server will too once the \
@@ -70,6 +75,10 @@ impl Problem {
         Problem { retry_after_ms: Some(1_000), ..Problem::new(ProblemCode::StoreUnavailable, told) }
     }
 }
+
+/// What somebody is told whose request met the change of a session's owner.
+const MOVED: &str = "another worker took the session over while the request was under way, and goes on with what was recorded; send \
+                     the request again, with its key if it has one";
 
 /// The text that the caller reads. Of a failure inside it says only where the log has it.
 fn shown(code: ProblemCode, detail: String) -> String {
@@ -142,9 +151,21 @@ impl From<&SessionError> for ProblemCode {
             SessionError::Closed { .. } => ProblemCode::SessionClosed,
             SessionError::Owned { .. } => ProblemCode::SessionElsewhere,
             SessionError::Expired { .. } => ProblemCode::Expired,
-            SessionError::Gone { .. } | SessionError::Lost(Lost::Removed) => ProblemCode::Gone,
+            SessionError::Gone { .. } => ProblemCode::Gone,
             SessionError::Unreadable { .. } => ProblemCode::Unreadable,
-            SessionError::Lost(_) => ProblemCode::Internal,
+            SessionError::Lost(lost) => lost.into(),
+            _ => ProblemCode::Internal,
+        }
+    }
+}
+
+impl From<&Lost> for ProblemCode {
+    fn from(lost: &Lost) -> ProblemCode {
+        match lost {
+            Lost::Removed | Lost::Refused(Refused::Gone) => ProblemCode::Gone,
+            // Somebody else has opened it first: nothing of this request was recorded.
+            Lost::Refused(Refused::Exists) => ProblemCode::SessionElsewhere,
+            Lost::Refused(Refused::Fenced { .. }) | Lost::Lease => ProblemCode::SessionMoved,
             _ => ProblemCode::Internal,
         }
     }
@@ -152,7 +173,11 @@ impl From<&SessionError> for ProblemCode {
 
 /// The text of an error for a problem of this code: causes are for the log.
 fn told(code: ProblemCode, error: &dyn std::error::Error) -> String {
-    if code.is_hidden() { chain(error) } else { error.to_string() }
+    match code {
+        _ if code.is_hidden() => chain(error),
+        ProblemCode::SessionMoved => MOVED.to_string(),
+        _ => error.to_string(),
+    }
 }
 
 impl From<AskError> for Problem {
@@ -288,7 +313,7 @@ impl IntoResponse for Problem {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use windlass::store::Refused;
+    use windlass_core::ids::Fence;
 
     #[test]
     fn what_the_json_reader_says_has_a_code_here() {
@@ -321,8 +346,8 @@ mod tests {
             (logged(|| AskError::from(SessionError::from(failed())).into()), cause().to_string()),
             (logged(|| ChildError::from(SessionError::from(failed())).into()), cause().to_string()),
             (
-                logged(|| SessionError::Lost(Lost::Refused(Refused::Exists)).into()),
-                Refused::Exists.to_string(),
+                logged(|| SessionError::Lost(Lost::Refused(Refused::TooLarge)).into()),
+                Refused::TooLarge.to_string(),
             ),
             (
                 logged(|| Problem::new(ProblemCode::Internal, "/dev/secret is full")),
@@ -339,6 +364,21 @@ mod tests {
             assert!(problem.detail.contains(&format!("reference {reference}.")), "{problem} {log}");
             assert!(fields["detail"].as_str().unwrap().ends_with(&expected), "{expected}: {log}");
         }
+    }
+
+    #[test]
+    fn whoever_meets_a_change_of_owners_may_come_again() {
+        let lost = |lost: Lost| Problem::from(BatchError::from(SessionError::Lost(lost)));
+        for problem in [lost(Lost::Lease), lost(Lost::Refused(Refused::Fenced { now: Fence(7) }))] {
+            assert_eq!((problem.status, problem.code), (503, ProblemCode::SessionMoved));
+            let response = problem.into_response();
+            assert_eq!(response.headers()[RETRY_AFTER], "1");
+            assert!(response.extensions().get::<NotHere>().is_none(), "it may have been carried out");
+        }
+        // Somebody else was faster to open it, and nothing was done.
+        let problem = lost(Lost::Refused(Refused::Exists));
+        assert_eq!((problem.status, problem.code), (503, ProblemCode::SessionElsewhere));
+        assert!(problem.into_response().extensions().get::<NotHere>().is_some());
     }
 
     #[test]

@@ -184,7 +184,7 @@ impl Placing {
 
     /// The answer of this worker.
     async fn here<H: Handler<T, Api>, T: 'static>(&mut self, handler: &H) -> Response {
-        let Some(body) = self.body.next() else { return gone_away() };
+        let Some(body) = self.body.next() else { return Problem::moved().into_response() };
         let request = Request::from_parts(self.parts.clone(), body);
         handler.clone().call(request, self.api.clone()).await
     }
@@ -195,7 +195,7 @@ impl Placing {
         other: &OtherWorker,
         handler: &H,
     ) -> Response {
-        let Some(body) = self.body.next() else { return gone_away() };
+        let Some(body) = self.body.next() else { return Problem::moved().into_response() };
         let guest = self.parts.extensions.get::<Guest>().cloned();
         let sent = PassedOn { parts: &self.parts, body, caller: self.caller(), guest };
         match self.api.links().send(&self.api, other, sent).await {
@@ -205,15 +205,8 @@ impl Placing {
                 self.here(handler).await
             }
             // It may have been carried out.
-            Err(LinkFailure::NoAnswer) if !self.parts.method.is_safe() => gone_away(),
+            Err(LinkFailure::NoAnswer) if !self.parts.method.is_safe() => Problem::moved().into_response(),
             Err(LinkFailure::NoAnswer) => Problem::elsewhere().into_response(),
         }
     }
-}
-
-/// The answer to a request that another worker may have carried out.
-fn gone_away() -> Response {
-    let mut response = Problem::elsewhere().into_response();
-    response.extensions_mut().remove::<NotHere>();
-    response
 }

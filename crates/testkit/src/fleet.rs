@@ -48,7 +48,9 @@ pub struct FleetOptions {
     pub windlass: PathBuf,
     /// Where the template of the database is kept.
     pub templates: PathBuf,
-    /// How many kills, standstills, lost answers and crashes of the database together.
+    /// What happens to the workers.
+    pub disturbances: Disturbances,
+    /// How often something happens.
     pub events: u64,
     pub seed: u64,
     /// Stop after this long, however few they were.
@@ -59,10 +61,21 @@ pub struct FleetOptions {
     pub mutant: Option<String>,
 }
 
-/// What happens to a fleet.
+/// What happens to the workers of a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbances {
+    /// Kills, standstills, lost answers and crashes of the database.
+    Faults,
+    /// One after the other is asked to leave, and replaced: clients must not notice more than that it leaves.
+    Upgrades,
+}
+
+/// Something that happens to a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Kill,
+    /// Asked to leave, and started again.
+    Replace,
     /// Stopped past its lease.
     Stop,
     /// The answer to a COMMIT, or the COMMIT, is lost.
@@ -91,6 +104,8 @@ const EVENTS: [Event; 20] = {
 pub struct FleetReport {
     pub worlds: u64,
     pub kills: u64,
+    /// Workers that left in good order, and were started again.
+    pub replaced: u64,
     /// Workers that stood still past their lease, and went on.
     pub stops: u64,
     /// Connections that were cut at a COMMIT.
@@ -115,19 +130,19 @@ pub struct FleetReport {
 
 impl FleetReport {
     fn events(&self) -> u64 {
-        self.kills + self.stops + self.cuts + self.crashes
+        self.kills + self.replaced + self.stops + self.cuts + self.crashes
     }
 
     /// As a line of the results.
     pub fn record(&self, seed: u64) -> ProofRecord {
         ProofRecord {
-            proof: "kill-workers",
+            proof: if self.replaced > 0 { "upgrade-workers" } else { "kill-workers" },
             count: self.events(),
             seed,
             took: self.took,
             violations: self.violations.len(),
             more: json!({
-                "worlds": self.worlds, "kills": self.kills, "stops": self.stops, "cuts": self.cuts,
+                "worlds": self.worlds, "kills": self.kills, "replaced": self.replaced, "stops": self.stops, "cuts": self.cuts,
                 "crashes": self.crashes, "batches": self.batches, "calls": self.calls, "effects": self.effects,
                 "repeated": self.repeated, "late": self.late, "ends": self.states,
                 "slowest_ms": self.slowest.as_millis() as u64,
@@ -148,6 +163,8 @@ struct Standstill {
 struct FleetRun {
     addresses: Vec<SocketAddr>,
     token: String,
+    /// Whether an answer that breaks off is a violation.
+    undisturbed: bool,
     over: AtomicBool,
     broken: Mutex<Vec<String>>,
 }
@@ -218,13 +235,20 @@ impl FleetWorld<'_> {
         }
         let token = workers.iter().find_map(FleetWorker::token).context("no worker has made a token")?;
         let addresses = workers.iter().map(|worker| worker.address).collect();
-        let run = FleetRun { addresses, token, over: AtomicBool::new(false), broken: Mutex::default() };
+        let run = FleetRun {
+            addresses,
+            token,
+            undisturbed: self.options.disturbances == Disturbances::Upgrades,
+            over: AtomicBool::new(false),
+            broken: Mutex::default(),
+        };
         let client = |number, asked| FleetClient {
             run: &run,
             ledger: ledger.clone(),
             number,
             chance: self.chance.branch(number),
             asked,
+            submitted: 0,
             slowest: Duration::ZERO,
         };
         let clients: Vec<_> = (0..CLIENTS).map(|number| client(number, Vec::new())).collect();
@@ -266,10 +290,20 @@ impl FleetWorld<'_> {
         standstills: &mut Vec<Standstill>,
         report: &mut FleetReport,
     ) -> Result<()> {
-        for _ in 0..EVENTS_PER_WORLD.min(self.options.events.saturating_sub(report.events())) {
+        for number in 0..EVENTS_PER_WORLD.min(self.options.events.saturating_sub(report.events())) {
             self.pause(5, 400);
-            let chosen = self.chance.below(workers.len() as u64) as usize;
-            match self.chance.one_of(&EVENTS) {
+            let (chosen, event) = match self.options.disturbances {
+                Disturbances::Faults => (self.chance.below(WORKERS as u64), self.chance.one_of(&EVENTS)),
+                Disturbances::Upgrades => (number % WORKERS as u64, Event::Replace),
+            };
+            let chosen = chosen as usize;
+            match event {
+                Event::Replace => {
+                    workers[chosen].leave(PATIENCE)?;
+                    workers[chosen].start_again(setup)?;
+                    workers[chosen].until_ready(PATIENCE)?;
+                    report.replaced += 1;
+                }
                 Event::Kill => {
                     workers[chosen].restart(setup)?;
                     report.kills += 1;

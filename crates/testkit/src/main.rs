@@ -21,7 +21,7 @@ const USAGE: &str =
        windlass-testkit poison
        windlass-testkit hostile [--count N] [--seed S] [--lanes L] [--world N]
        windlass-testkit backup [--count N] [--seed S]
-       windlass-testkit workers [--count N] [--seed S] [--seconds T] [--lease MS] [--windlass PROGRAM] [--mutant RULE]
+       windlass-testkit workers [--upgrades] [--count N] [--seed S] [--seconds T] [--lease MS] [--windlass PROGRAM] [--mutant RULE]
        windlass-testkit takeover-workers [--sessions N] [--lease MS] [--windlass PROGRAM]
        windlass-testkit mutants [--only RULE]
 each also takes [--results FILE]";
@@ -156,6 +156,10 @@ fn fleet_options(args: &[String], lease_ms: u64) -> Result<fleet::FleetOptions> 
     Ok(fleet::FleetOptions {
         windlass: text(args, "--windlass")?.map_or_else(|| sibling("windlass"), |path| Ok(path.into()))?,
         templates: Build::like_this_program()?.target.join("tmp"),
+        disturbances: match args.iter().any(|arg| arg == "--upgrades") {
+            true => fleet::Disturbances::Upgrades,
+            false => fleet::Disturbances::Faults,
+        },
         events: given("--count", 1_000)?,
         seed: given("--seed", 1)?,
         time_max: Duration::from_secs(given("--seconds", 24 * 3_600)?),

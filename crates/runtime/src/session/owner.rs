@@ -430,7 +430,14 @@ impl Session {
     /// Nothing more can be recorded in this session: notifies all waiters. Returns how many calls waited for
     /// their turn and will not get it here.
     pub(crate) fn lose(&self, rt: &Arc<Inner>, lost: Lost) -> u64 {
-        tracing::error!(session = %self.name, error = %chain(&lost), "a session is lost to this runtime");
+        let (session, error) = (&self.name, chain(&lost));
+        match lost {
+            // Where there are several workers, sessions move.
+            Lost::Refused(Refused::Fenced { .. } | Refused::Exists) | Lost::Lease if rt.owners.has_others() => {
+                tracing::warn!(%session, %error, "another worker has a session of this one");
+            }
+            _ => tracing::error!(%session, %error, "a session is lost to this runtime"),
+        }
         self.lane.lose(lost);
         self.open.lock().by_no.values().for_each(|batch| batch.stop_running());
         self.abandon(rt)

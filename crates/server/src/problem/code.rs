@@ -109,6 +109,7 @@ problem_codes! {
     TooManyRequests = "too_many_requests", 429, "the token was used too often; `Retry-After` says when to come back";
     TooManySignals = "too_many_signals", 429, "the call has reached its limit of signals that it has not received; come back when it has";
     SessionElsewhere = "session_elsewhere", 503, "another worker owns the session and cannot be asked now; `Retry-After` says when to come back";
+    SessionMoved = "session_moved", 503, "another worker took the session over while the request was under way, which may have been carried out; send it again after `Retry-After`, with its key if it has one";
     Overloaded = "overloaded", 503, "too many open calls, too many connections of this principal, or too many large bodies being read; `Retry-After` says when to come back";
     Draining = "draining", 503, "the server is stopping; its successor takes the batch";
     Unacknowledged = "unacknowledged", 503, "the change of the policy or of a grant is stored, but a worker has not confirmed that it uses it; send it again to wait for that";
@@ -120,7 +121,7 @@ problem_codes! {
 impl ProblemCode {
     /// When a request with this problem should come back, if its code says that.
     pub(crate) fn retry_after_ms(self) -> Option<u64> {
-        (self == ProblemCode::SessionElsewhere).then_some(1_000)
+        matches!(self, ProblemCode::SessionElsewhere | ProblemCode::SessionMoved).then_some(1_000)
     }
 
     /// Whether the cause is for operators only: the caller gets a fixed sentence, and the log has the cause.

@@ -69,6 +69,8 @@ fn ended_as_its_class(
         ("succeeded", "once") => did == 1,
         ("succeeded", _) => did >= 1,
         ("unknown", "once") => did <= 1,
+        // What only reads has no effect, whatever it asked for.
+        ("cancelled", "read") => cancelled,
         ("cancelled", _) => cancelled && (effect != "none" || did == 0) && (effect != "landed" || did > 0),
         // The death of each worker that ran it.
         ("failed", "read" | "keyed") => code == "poison",
@@ -125,7 +127,7 @@ mod tests {
             history("once", unknown, twice()),
             history("keyed", done.clone(), Vec::new()),
             history("keyed", done, vec![effect("n", "k"), effect("n", "another")]),
-            history("read", json!({"state": "cancelled", "outcome": {"effect": "none"}}), Vec::new()),
+            history("keyed", json!({"state": "cancelled", "outcome": {"effect": "none"}}), Vec::new()),
             history("keyed", json!({"state": "failed"}), twice()),
         ] {
             assert_eq!(broken(&wrong).len(), 1, "{:?}", wrong.asked);

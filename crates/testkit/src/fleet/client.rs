@@ -6,6 +6,7 @@ use super::ledger::FleetLedger;
 use super::{CLASSES, FleetRun};
 use crate::chance::Chance;
 use serde_json::{Value, json};
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 /// Sessions of a world; several clients use each.
@@ -49,6 +50,8 @@ pub struct FleetClient<'a> {
     pub number: u64,
     pub chance: Chance,
     pub asked: Vec<AskedBatch>,
+    /// How many batches it has submitted, answered or not.
+    pub submitted: u64,
     /// The longest time that a batch took to be acknowledged.
     pub slowest: Duration,
 }
@@ -62,7 +65,7 @@ impl FleetClient<'_> {
                 (6, _) => self.cancel(),
                 (_, known) => {
                     let at = self.chance.below(known) as usize;
-                    self.look_at(at);
+                    let _shown = self.look_at(at);
                 }
             }
         }
@@ -70,7 +73,8 @@ impl FleetClient<'_> {
     }
 
     fn submit(&mut self) {
-        let number = self.asked.len();
+        self.submitted += 1;
+        let number = self.submitted;
         let calls: Vec<(String, &'static str)> = (0..self.chance.between(1, 3))
             .map(|call| (format!("{}-{number}-{call}", self.number), self.chance.one_of(&CLASSES)))
             .collect();
@@ -89,10 +93,10 @@ impl FleetClient<'_> {
         let mut batch =
             AskedBatch { session, key, calls, told: Vec::new(), handles: Vec::new(), cancelled: false };
         let began = Instant::now();
-        if let Some(answer) = self.until_answered(&request, Some(&body)) {
-            self.slowest = self.slowest.max(began.elapsed());
-            self.note(&mut batch, &answer);
-        }
+        // Why nobody has answered was said.
+        let Some(answer) = self.until_answered(&request, Some(&body)) else { return };
+        self.slowest = self.slowest.max(began.elapsed());
+        self.note(&mut batch, &answer);
         self.asked.push(batch);
     }
 
@@ -105,13 +109,14 @@ impl FleetClient<'_> {
         self.until_answered(&request, Some(&json!({})));
     }
 
-    fn look_at(&mut self, at: usize) {
+    /// Looks at a batch again; `false`: it was not shown.
+    fn look_at(&mut self, at: usize) -> bool {
         let mut batch = self.asked[at].clone();
         let request = format!("GET /v1/sessions/{}/batches/{}", batch.session, batch.key);
-        if let Some(answer) = self.until_answered(&request, None) {
-            self.note(&mut batch, &answer);
-            self.asked[at] = batch;
-        }
+        let Some(answer) = self.until_answered(&request, None) else { return false };
+        self.note(&mut batch, &answer);
+        self.asked[at] = batch;
+        true
     }
 
     /// Notes what an answer says of calls that have ended, and that everything which was said before still holds.
@@ -152,7 +157,14 @@ impl FleetClient<'_> {
                     self.run.broken(format!("{request} was answered with {status}: {answer}"));
                     return None;
                 }
-                Err(error) => last = error.to_string(),
+                // It was not there, as a load balancer notices too.
+                Err(error) if !self.run.undisturbed || error.kind() == ErrorKind::ConnectionRefused => {
+                    last = error.to_string();
+                }
+                Err(error) => {
+                    self.run.broken(format!("the answer to {request} broke off: {error}"));
+                    return None;
+                }
             }
             std::thread::sleep(AGAIN_AFTER);
         }
@@ -164,8 +176,7 @@ impl FleetClient<'_> {
     pub fn drain(&mut self, within: Duration) {
         let began = Instant::now();
         for at in 0..self.asked.len() {
-            loop {
-                self.look_at(at);
+            while self.look_at(at) {
                 let batch = &self.asked[at];
                 if batch.told.len() == batch.calls.len() {
                     break;

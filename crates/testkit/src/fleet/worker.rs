@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// How often a worker that is waited for is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// Everything that a worker is started with.
 pub struct WorkerSetup {
     /// The program `windlass`.
@@ -58,6 +61,24 @@ impl FleetWorker {
         }
         self.child.kill()?;
         self.child.wait()?;
+        self.start_again(setup)
+    }
+
+    /// Asks it to leave, and waits until it has.
+    pub fn leave(&mut self, within: Duration) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        let began = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if began.elapsed() > within {
+                bail!("R8: worker {} did not leave within {within:?}: {}", self.name, self.said()?);
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// Starts it after its end.
+    pub fn start_again(&mut self, setup: &WorkerSetup) -> Result<()> {
         self.starts += 1;
         self.child = spawn(setup, &self.folder, self.address, self.starts)?;
         Ok(())
@@ -88,7 +109,7 @@ impl FleetWorker {
             if began.elapsed() > within {
                 bail!("R8: worker {} was not ready within {within:?}: {}", self.name, self.said()?);
             }
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(LOOK);
         }
     }
 
