@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
 use std::time::{Duration, Instant};
+use windlass_testkit::fleet::{Disturbances, FleetOptions};
 use windlass_testkit::postgres::Cluster;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -117,6 +118,33 @@ impl Fleet {
         let batch = json!({"key": key, "wait": "settled", "calls": [{"id": "c", "tool": "echo", "args": {"message": key}}]});
         self.workers[worker].post(&self.token, &format!("/v1/sessions/{session}/batches"), &batch)
     }
+}
+
+/// The short form of `windlass-testkit workers`.
+fn disturbed(disturbances: Disturbances, events: u64) {
+    let options = FleetOptions {
+        windlass: env!("CARGO_BIN_EXE_windlass").into(),
+        templates: env!("CARGO_TARGET_TMPDIR").into(),
+        disturbances,
+        events,
+        seed: 1,
+        time_max: PATIENCE,
+        lease_ms: 1_500,
+        mutant: None,
+    };
+    let Some(report) = windlass_testkit::fleet::run(&options).expect("it can be run") else { return };
+    assert_eq!(report.violations, [] as [String; 0]);
+    assert!(report.batches > 0 && report.effects > 0, "{report:?}");
+}
+
+#[test]
+fn workers_are_killed_and_stopped_and_cut_off_and_nothing_is_lost_or_done_twice() {
+    disturbed(Disturbances::Faults, 12);
+}
+
+#[test]
+fn workers_are_replaced_one_by_one_and_no_request_breaks_off() {
+    disturbed(Disturbances::Upgrades, 3);
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
