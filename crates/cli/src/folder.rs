@@ -249,7 +249,9 @@ enum StorePlace {
 /// The groups of built-in tools that can be offered: workers that share a database have a folder of files only if they name one.
 fn offered(groups: &[BuiltinGroup], has_files: bool) -> Vec<BuiltinGroup> {
     if !has_files && groups.contains(&BuiltinGroup::Files) {
-        tracing::info!("the file tools are not offered; name a folder that all workers see as `files` of [store]");
+        tracing::info!(
+            "the file tools are not offered; name a folder that all workers see as `files` of [store]"
+        );
     }
     groups.iter().copied().filter(|group| has_files || *group != BuiltinGroup::Files).collect()
 }

@@ -123,7 +123,7 @@ impl CallTask {
             line = self.gateway.lines().hold(self.gateway.runtime(), name) => LineAccess::Held(line),
             _ = listener.fate() => LineAccess::Gone,
             () = self.gateway.closes() => LineAccess::Gone,
-            () = tokio::time::sleep(self.hold()) => LineAccess::Busy,
+            () = self.gateway.runtime().sleep(self.hold()) => LineAccess::Busy,
         }
     }
 

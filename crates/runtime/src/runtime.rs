@@ -40,6 +40,7 @@ use crate::tools::scope::{Overlay, OverlayGuard};
 use crate::tools::tool::Tool;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use windlass_core::handle::{Handle, HandleKind};
 use windlass_core::ids::CallId;
 use windlass_core::time::Timestamp;
@@ -288,6 +289,12 @@ impl Runtime {
     /// The clock.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.clock
+    }
+
+    /// Waits so long by the clock that never jumps. It is for waits that nearly always end early, such as the longest time that an answer
+    /// is held: all of them share one timer, so beginning one and dropping it wakes nobody.
+    pub fn sleep(&self, time: Duration) -> impl Future<Output = ()> + Send + Unpin + use<> {
+        self.0.wheel.sleep(time)
     }
 
     /// How long ago this time was recorded, in microseconds, even if the wall clock has jumped since this

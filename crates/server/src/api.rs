@@ -374,7 +374,7 @@ impl Api {
         };
         tokio::select! {
             waited = waiting => waited?,
-            () = tokio::time::sleep(wait.most) => {}
+            () = self.0.runtime.sleep(wait.most) => {}
             _ = draining.wait_for(|draining| *draining) => {}
         }
         Ok(())

@@ -166,6 +166,8 @@ impl From<&Lost> for ProblemCode {
             // Somebody else has opened it first: nothing of this request was recorded.
             Lost::Refused(Refused::Exists) => ProblemCode::SessionElsewhere,
             Lost::Refused(Refused::Fenced { .. }) | Lost::Lease => ProblemCode::SessionMoved,
+            Lost::Store(_) | Lost::Refused(_) | Lost::Broken(_) => ProblemCode::Internal,
+            // A kind that this server does not know yet.
             _ => ProblemCode::Internal,
         }
     }
@@ -173,11 +175,10 @@ impl From<&Lost> for ProblemCode {
 
 /// The text of an error for a problem of this code: causes are for the log.
 fn told(code: ProblemCode, error: &dyn std::error::Error) -> String {
-    match code {
-        _ if code.is_hidden() => chain(error),
-        ProblemCode::SessionMoved => MOVED.to_string(),
-        _ => error.to_string(),
+    if code == ProblemCode::SessionMoved {
+        return MOVED.to_string();
     }
+    if code.is_hidden() { chain(error) } else { error.to_string() }
 }
 
 impl From<AskError> for Problem {

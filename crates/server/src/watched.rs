@@ -11,12 +11,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{Instant, Sleep, sleep};
 
 /// The minimum time between two checks of a token, whatever `token_known_ms` is.
 const LOOKS_EVERY_MIN: Duration = Duration::from_millis(10);
 /// A response up to this size is handed over whole, so there is nothing to end.
 const WHOLE_BYTES_MAX: u64 = 64 << 10;
+
+/// The wait for the next check.
+type WatchTimer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A check of a token, which waits for the store.
 type TokenCheck = Pin<Box<dyn Future<Output = Result<(), Problem>> + Send>>;
@@ -27,7 +29,7 @@ pub(crate) struct TokenWatch {
     token: Arc<str>,
     every: Duration,
     /// Created when a request waits: most are answered before.
-    timer: Option<Pin<Box<Sleep>>>,
+    timer: Option<WatchTimer>,
     looking: Option<TokenCheck>,
 }
 
@@ -48,9 +50,9 @@ impl TokenWatch {
                     Err(problem) => return Poll::Ready(problem),
                 }
             }
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(self.every)));
+            let timer = self.timer.get_or_insert_with(|| Box::pin(self.api.runtime().sleep(self.every)));
             ready!(timer.as_mut().poll(cx));
-            timer.as_mut().reset(Instant::now() + self.every);
+            self.timer = None;
             let (api, token) = (self.api.clone(), self.token.clone());
             self.looking = Some(Box::pin(async move { api.tokens().still_good(&token).await }));
         }

@@ -275,8 +275,7 @@ impl FleetWorld<'_> {
         }
         let mut drainer = FleetClient { asked, ..drainer };
         drainer.drain(PATIENCE);
-        let history =
-            FleetHistory { asked: drainer.asked, effects: ledger.effects(), standstills };
+        let history = FleetHistory { asked: drainer.asked, effects: ledger.effects(), standstills };
         let mut broken = check(&history, report);
         broken.append(&mut run.broken.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(broken)

@@ -11,7 +11,7 @@ use crate::{result, task};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
-use tokio::time::{Instant, interval_at, sleep};
+use tokio::time::{Instant, interval_at};
 use windlass::CallAnswer;
 
 /// How long a client may take to repeat a call, in microseconds: a person may be asked meanwhile.
@@ -70,7 +70,8 @@ impl CallTask {
         let every = Duration::from_millis(self.gateway.runtime().limits().mcp_progress_ms.max(1));
         let mut ticks = interval_at(Instant::now() + every, every);
         let (mut told, mut asks) = (0_u64, self.asks_people());
-        let (ended, still, late) = (begun.ended(), begun.stands_still(), sleep(self.hold()));
+        let runtime = self.gateway.runtime();
+        let (ended, still, late) = (begun.ended(), begun.stands_still(), runtime.sleep(self.hold()));
         let shown = self.show_forms(begun, voice, Vec::new());
         let mut is_shown = false;
         tokio::pin!(ended, still, late, shown);
@@ -88,7 +89,7 @@ impl CallTask {
                         Era::Legacy => {
                             shown.set(self.show_forms(begun, voice, forms));
                             is_shown = true;
-                            late.as_mut().reset(Instant::now() + FORM_WAIT);
+                            late.set(runtime.sleep(FORM_WAIT));
                         }
                     }
                 }
@@ -97,7 +98,7 @@ impl CallTask {
                     // It may ask once more; whoever closed the form is not asked again.
                     asks = decided?;
                     still.set(begun.stands_still());
-                    late.as_mut().reset(Instant::now() + self.hold());
+                    late.set(runtime.sleep(self.hold()));
                 }
                 _ = ticks.tick(), if self.peer.progress.is_some() => {
                     told += 1;

@@ -433,10 +433,14 @@ impl Session {
         let (session, error) = (&self.name, chain(&lost));
         match lost {
             // Where there are several workers, sessions move.
-            Lost::Refused(Refused::Fenced { .. } | Refused::Exists) | Lost::Lease if rt.owners.has_others() => {
+            Lost::Refused(Refused::Fenced { .. } | Refused::Exists) | Lost::Lease
+                if rt.owners.has_others() =>
+            {
                 tracing::warn!(%session, %error, "another worker has a session of this one");
             }
-            _ => tracing::error!(%session, %error, "a session is lost to this runtime"),
+            Lost::Store(_) | Lost::Refused(_) | Lost::Lease | Lost::Removed | Lost::Broken(_) => {
+                tracing::error!(%session, %error, "a session is lost to this runtime");
+            }
         }
         self.lane.lose(lost);
         self.open.lock().by_no.values().for_each(|batch| batch.stop_running());

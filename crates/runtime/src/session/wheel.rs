@@ -11,9 +11,11 @@ use crate::session::inner::Inner;
 use crate::session::owner::Session;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use tokio::sync::Notify;
 use windlass_core::ids::{BatchNo, CallId};
 use windlass_core::time::Timestamp;
@@ -202,8 +204,15 @@ impl Wheel {
     }
 
     /// Sleeps until this point of the clock that never jumps.
-    pub(crate) fn until(&self, due_us: u64) -> WheelSleep<'_> {
+    pub(crate) fn until(&self, due_us: u64) -> WheelSleep<&Wheel> {
         WheelSleep { wheel: self, due_us, alarm: None }
+    }
+
+    /// Sleeps so long by that clock, for whoever has no hold on the wheel.
+    pub(crate) fn sleep(self: &Arc<Wheel>, time: Duration) -> WheelSleep<Arc<Wheel>> {
+        let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let due_us = self.clock.elapsed_us().saturating_add(time_us);
+        WheelSleep { wheel: self.clone(), due_us, alarm: None }
     }
 
     /// Wakes a parked call then, unless the alarm is [cleared](Self::clear) before.
@@ -409,13 +418,13 @@ pub(crate) async fn keep(wheel: Arc<Wheel>, rt: Weak<Inner>) {
 }
 
 /// A sleep on the wheel.
-pub(crate) struct WheelSleep<'a> {
-    wheel: &'a Wheel,
+pub(crate) struct WheelSleep<W: Deref<Target = Wheel>> {
+    wheel: W,
     due_us: u64,
     alarm: Option<Alarm>,
 }
 
-impl Future for WheelSleep<'_> {
+impl<W: Deref<Target = Wheel> + Unpin> Future for WheelSleep<W> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -439,7 +448,7 @@ impl Future for WheelSleep<'_> {
     }
 }
 
-impl Drop for WheelSleep<'_> {
+impl<W: Deref<Target = Wheel>> Drop for WheelSleep<W> {
     fn drop(&mut self) {
         if let Some(alarm) = self.alarm {
             self.wheel.clear(alarm);

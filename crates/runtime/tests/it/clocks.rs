@@ -564,3 +564,26 @@ async fn ten_minutes_of_care_are_ten_minutes() {
         assert_eq!(commits("c").await, 1, "{by_us}: ten minutes later");
     }
 }
+
+#[tokio::test]
+async fn a_host_sleeps_by_the_clock_that_never_jumps() {
+    let clock = ManualClock::default();
+    let config = Config::new(MemoryStore::new().unwrap());
+    let runtime = Runtime::new(Config { clock: Arc::new(clock.clone()), ..config });
+    let (mut long, mut short) = (runtime.sleep(2 * MINUTE), runtime.sleep(MINUTE));
+    drop(runtime.sleep(SECOND));
+    clock.set_wall(YEAR_US);
+    clock.advance(MINUTE - SECOND);
+    assert!(!is_over(&mut long).await && !is_over(&mut short).await);
+    clock.advance(SECOND);
+    short.await;
+    assert!(!is_over(&mut long).await);
+    clock.advance(MINUTE);
+    long.await;
+}
+
+async fn is_over(sleep: &mut (impl Future<Output = ()> + Unpin)) -> bool {
+    tokio::task::yield_now().await;
+    std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *sleep).poll(cx).is_ready()))
+        .await
+}

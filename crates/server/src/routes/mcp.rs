@@ -96,8 +96,12 @@ async fn answer(api: &Api, caller: &Caller, door: McpDoor, request: Request) -> 
         Exchange::Answer { status, message, session_id } => reply(status, &message, session_id),
         Exchange::Stream(mut conversation) => {
             // A quick answer goes out in one piece with its head.
-            let first = tokio::time::timeout(HEAD_WAIT, conversation.next()).await;
-            Ok(stream(api, ConnectedConversation { conversation, guest }, first.ok()))
+            let first = tokio::select! {
+                biased;
+                first = conversation.next() => Some(first),
+                () = api.runtime().sleep(HEAD_WAIT) => None,
+            };
+            Ok(stream(api, ConnectedConversation { conversation, guest }, first))
         }
     }
 }

@@ -28,23 +28,30 @@ pub fn check(history: &FleetHistory, report: &mut FleetReport) -> Vec<String> {
     for batch in &history.asked {
         report.batches += 1;
         report.calls += batch.calls.len() as u64;
-        found.extend(batch.handles.iter().filter(|handle| !handles.insert(handle.as_str())).map(|handle| {
-            format!("R1: two calls have the handle {handle}")
-        }));
+        found.extend(
+            batch
+                .handles
+                .iter()
+                .filter(|handle| !handles.insert(handle.as_str()))
+                .map(|handle| format!("R1: two calls have the handle {handle}")),
+        );
         for told in &batch.told {
             let (n, class) = &batch.calls[told.place];
             let did = effects.remove(n.as_str()).unwrap_or_default();
             report.effects += did.len() as u64;
             let own: BTreeSet<&str> = did.iter().map(|(_, effect)| effect.key.as_str()).collect();
             if own.len() > 1 || own.iter().any(|key| !keys.insert(*key)) {
-                found.push(format!("R3: {class} call {n} acted under the keys {own:?}, which are not its own"));
+                found.push(format!(
+                    "R3: {class} call {n} acted under the keys {own:?}, which are not its own"
+                ));
             }
             report.repeated += did.len().saturating_sub(1) as u64;
             found.extend(ended_as_its_class((n, class), batch.cancelled, &told.answer, did.len(), report));
             for (_, effect) in did.iter().filter(|(place, _)| *place >= told.effects) {
                 match history.standstills.iter().any(|still| still.explains(effect)) {
                     true => report.late += 1,
-                    false => found.push(format!("R2: {class} call {n} acted after its end was told: {}", told.answer)),
+                    false => found
+                        .push(format!("R2: {class} call {n} acted after its end was told: {}", told.answer)),
                 }
             }
         }

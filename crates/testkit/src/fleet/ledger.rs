@@ -39,7 +39,8 @@ pub struct FleetLedger {
 impl FleetLedger {
     pub fn start() -> Result<FleetLedger> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
-        let ledger = FleetLedger { address: listener.local_addr()?, effects: Arc::default(), held: Arc::default() };
+        let ledger =
+            FleetLedger { address: listener.local_addr()?, effects: Arc::default(), held: Arc::default() };
         let shared = ledger.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {

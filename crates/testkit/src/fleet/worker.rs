@@ -148,8 +148,9 @@ fn said(folder: &Path, start: u32) -> PathBuf {
 /// A tool of each class; each acts by a request to the ledger.
 fn toml(setup: &WorkerSetup, name: &str) -> String {
     let (lease_ms, beat_ms, ledger) = (setup.lease_ms, setup.heartbeat_ms(), setup.ledger);
-    let mut toml =
-        format!("[limits]\nheartbeat_ms = {beat_ms}\nlease_ms = {lease_ms}\nknock_ms = 50\nqueue_ms = 60000\n");
+    let mut toml = format!(
+        "[limits]\nheartbeat_ms = {beat_ms}\nlease_ms = {lease_ms}\nknock_ms = 50\nqueue_ms = 60000\n"
+    );
     for class in super::CLASSES {
         toml += &format!(
             "\n[tools.{class}]\ndescription = \"Acts\"\nclass = \"{class}\"\nbackground = true\nclaims = []\n\
