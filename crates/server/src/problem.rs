@@ -76,7 +76,7 @@ impl Problem {
     }
 }
 
-/// What somebody is told whose request met the change of a session's owner.
+/// The text for a request that met the change of its session's owner.
 const MOVED: &str = "another worker took the session over while the request was under way, and goes on with what was recorded; send \
                      the request again, with its key if it has one";
 

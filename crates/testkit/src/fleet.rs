@@ -34,7 +34,7 @@ const CLASSES: [&str; 3] = ["read", "keyed", "once"];
 const WORKERS: usize = 3;
 /// Clients of a world.
 const CLIENTS: u64 = 4;
-/// What happens to one world before it is drained and checked.
+/// Disturbances of one world before it is drained and checked.
 const EVENTS_PER_WORLD: u64 = 60;
 /// A worker, or everything that is open, takes longer than this only if it is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,9 +48,9 @@ pub struct FleetOptions {
     pub windlass: PathBuf,
     /// Where the template of the database is kept.
     pub templates: PathBuf,
-    /// What happens to the workers.
+    /// The kind of disturbances.
     pub disturbances: Disturbances,
-    /// How often something happens.
+    /// How many of them.
     pub events: u64,
     pub seed: u64,
     /// Stop after this long, however few they were.
@@ -61,7 +61,7 @@ pub struct FleetOptions {
     pub mutant: Option<String>,
 }
 
-/// What happens to the workers of a fleet.
+/// A kind of disturbance of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disturbances {
     /// Kills, standstills, lost answers and crashes of the database.
@@ -70,7 +70,7 @@ pub enum Disturbances {
     Upgrades,
 }
 
-/// Something that happens to a fleet.
+/// One disturbance of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Kill,
@@ -159,7 +159,7 @@ struct Standstill {
     to: Instant,
 }
 
-/// What the clients of a world share.
+/// The part of a world that its clients share.
 struct FleetRun {
     addresses: Vec<SocketAddr>,
     token: String,

@@ -9,7 +9,7 @@ use windlass_store::sqlite::Options;
 use windlass_store::{Durability, Row, SqliteStore, Store};
 use windlass_testkit::store_suite::{held, open as open_session};
 
-/// What each commit writes.
+/// The size of each commit.
 const PIECE_BYTES: usize = 64 << 10;
 /// Rather less than what makes the writer wait for the log, after which it begins anew however that is done.
 const COMMITS_MAX: u64 = (48 << 20) / PIECE_BYTES as u64;

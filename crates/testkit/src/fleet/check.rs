@@ -1,4 +1,4 @@
-//! What must hold once a world is over, by what clients were told and what the ledger saw.
+//! The checks of a world that is over: the answers that clients got against the effects that the ledger saw.
 
 use super::client::AskedBatch;
 use super::ledger::FleetEffect;

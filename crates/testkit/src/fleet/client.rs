@@ -25,7 +25,7 @@ pub struct AskedBatch {
     pub key: String,
     /// The `n` and the class of each call.
     pub calls: Vec<(String, &'static str)>,
-    /// What the client was told of calls that had ended.
+    /// The ends of calls that the client was told.
     pub told: Vec<ToldCall>,
     /// The handles that it was told.
     pub handles: Vec<String>,

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Whoever listens on this machine takes a connection at once.
+/// The longest time to connect: on this machine a listener takes a connection at once.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
 /// One request; an error if the worker is away, or dies before it has answered.

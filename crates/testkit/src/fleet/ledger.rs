@@ -1,5 +1,5 @@
-//! What the tools of a fleet do: a request to this ledger, which lives apart from the workers and sees everything that they do, also
-//! what no worker lived to record.
+//! The ledger of a fleet. Its tools act by requests to it; it lives apart from the workers, so it also sees the effects that no worker lived
+//! to record.
 
 use super::http::header;
 use anyhow::Result;

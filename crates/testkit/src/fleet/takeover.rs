@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const OPENERS: u64 = 8;
 /// Everything has long gone wrong if it takes longer.
 const TAKEN_WITHIN: Duration = Duration::from_secs(600);
-/// What may be added to a lease and three heartbeats.
+/// The time that a takeover may need beside a lease and three heartbeats.
 const ALLOWANCE: Duration = Duration::from_secs(5);
 
 /// The outcome of a takeover.
