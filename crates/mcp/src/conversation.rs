@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Waker};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -98,18 +98,7 @@ impl Conversation {
     /// The next message; `None` once the answer was taken, or if there will be none because the request was cancelled.
     pub async fn next(&mut self) -> Option<Value> {
         if self.is_answered {
-            if let Some(fate) = self.fate.take() {
-                // Full: the client cancelled it before.
-                let _ = fate.try_send(Fate::Delivered);
-            }
-            // What is left to be done waits for nobody here.
-            if let Some(mut work) = self.work.take() {
-                std::future::poll_fn(|cx| {
-                    work.poll(cx);
-                    Poll::Ready(())
-                })
-                .await;
-            }
+            self.delivered();
             return None;
         }
         let taken = std::future::poll_fn(|cx| {
@@ -124,6 +113,25 @@ impl Conversation {
                 self.is_answered = true;
                 Some(message)
             }
+        }
+    }
+}
+
+impl Conversation {
+    /// Whether the answer was taken: then there is no further message.
+    pub fn is_answered(&self) -> bool {
+        self.is_answered
+    }
+
+    /// Notes that the answer, which was taken, has reached the client.
+    pub fn delivered(&mut self) {
+        if let Some(fate) = self.fate.take() {
+            // Full: the client cancelled it before.
+            let _ = fate.try_send(Fate::Delivered);
+        }
+        // What is left to be done waits for nobody here: if it is not over at once, it goes on by itself.
+        if let Some(mut work) = self.work.take() {
+            work.poll(&mut Context::from_waker(Waker::noop()));
         }
     }
 }

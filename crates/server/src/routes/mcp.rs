@@ -12,7 +12,7 @@ use crate::wire::{McpList, McpQuery};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::response::{IntoResponse, Response};
-use hyper::body::Frame;
+use hyper::body::{Frame, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE};
 use hyper::{HeaderMap, StatusCode};
 use serde_json::Value;
@@ -95,13 +95,18 @@ async fn answer(api: &Api, caller: &Caller, door: McpDoor, request: Request) -> 
         Exchange::Taken => Ok(StatusCode::ACCEPTED.into_response()),
         Exchange::Answer { status, message, session_id } => reply(status, &message, session_id),
         Exchange::Stream(mut conversation) => {
-            // A quick answer goes out in one piece with its head.
             let first = tokio::select! {
                 biased;
                 first = conversation.next() => Some(first),
                 () = api.runtime().sleep(HEAD_WAIT) => None,
             };
-            Ok(stream(api, ConnectedConversation { conversation, guest }, first))
+            let is_whole = conversation.is_answered();
+            let spoken = ConnectedConversation { conversation, guest };
+            Ok(match first {
+                // A quick answer needs no stream.
+                Some(Some(message)) if is_whole => whole(&message, spoken),
+                first => stream(api, spoken, first),
+            })
         }
     }
 }
@@ -228,6 +233,49 @@ fn stream(api: &Api, spoken: ConnectedConversation, first: Option<Option<Value>>
     };
     let body = SpokenBody { next, over: false };
     (head, axum::body::Body::new(body)).into_response()
+}
+
+/// An answer in one piece with its head.
+fn whole(message: &Value, spoken: ConnectedConversation) -> Response {
+    let head = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
+    let body = WholeAnswer { text: Some(message.to_string().into()), spoken };
+    (head, axum::body::Body::new(body)).into_response()
+}
+
+/// The body of an answer in one piece. The connection drops it once it has taken the text, or because it broke before.
+struct WholeAnswer {
+    text: Option<Bytes>,
+    spoken: ConnectedConversation,
+}
+
+impl hyper::body::Body for WholeAnswer {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.text.take().map(|text| Ok(Frame::data(text))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.text.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.text.as_ref().map_or(0, |text| text.len() as u64))
+    }
+}
+
+impl Drop for WholeAnswer {
+    fn drop(&mut self) {
+        let is_sent = self.text.is_none();
+        // An answer for a client that has left is not delivered.
+        if is_sent && !self.spoken.guest.as_ref().is_some_and(Guest::is_gone) {
+            self.spoken.conversation.delivered();
+        }
+    }
 }
 
 /// The next frame, and the rest of the conversation; `None` at its end.
