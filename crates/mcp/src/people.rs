@@ -7,7 +7,7 @@ use crate::gateway::Visitor;
 use serde_json::{Map, Value, json};
 use windlass::approvals::ApprovalDecision;
 use windlass::error::{AskError, SessionError};
-use windlass::inspect::{WaitingCall, WaitingKind};
+use windlass::inspect::{WaitingCall, WaitingKind, WaitingSearch};
 use windlass::{EffectClass, Runtime};
 
 /// A form for a person.
@@ -33,7 +33,8 @@ pub(crate) async fn forms(
     if !visitor.may_approve && !visitor.may_answer {
         return Ok(Vec::new());
     }
-    let waiting = runtime.waiting().await?;
+    let search = WaitingSearch { session: Some(&visitor.session), ..WaitingSearch::default() };
+    let waiting = runtime.waiting_part(&search, usize::MAX, |_| true).await?.calls;
     let own: Vec<_> = waiting.iter().filter(|(_, waits)| waits.call == call).collect();
     // One that was answered a moment ago may still be recorded as waiting. Only a body that is not dropped meanwhile waits while it runs.
     let live = runtime.live_in(&visitor.session).into_iter().find(|open| open.call == call);
@@ -56,6 +57,11 @@ impl PersonForm {
     pub(crate) fn request(&self, id: &str) -> Value {
         let params = json!({"message": self.message, "requestedSchema": self.schema});
         json!({"jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params})
+    }
+
+    /// Whether the form of this name is an approval, which declining answers, too.
+    pub(crate) fn is_approval(key: &str) -> bool {
+        key.contains(':')
     }
 
     /// Its name, by which its answer is taken.
@@ -112,9 +118,13 @@ fn question_schema(schema: Option<&Value>) -> Option<Value> {
     }
 }
 
-/// Whether a form can have a field of this schema.
+/// Whether a form can have a field of this schema. A list is a choice of several.
 fn is_field(schema: &Value) -> bool {
-    matches!(schema["type"].as_str(), Some("string" | "number" | "integer" | "boolean"))
+    match schema["type"].as_str() {
+        Some("string" | "number" | "integer" | "boolean") => true,
+        Some("array") => schema["items"]["enum"].is_array() || schema["items"]["anyOf"].is_array(),
+        _ => false,
+    }
 }
 
 fn is_flat(schema: &Value) -> bool {
@@ -184,7 +194,9 @@ mod tests {
         };
         assert_eq!(question_schema(None), wrapped(json!({"type": "string"})));
         assert_eq!(asked(json!({"type": "integer"})), wrapped(json!({"type": "integer"})));
-        let flat = json!({"type": "object", "properties": {"n": {"type": "number"}}});
+        let several = json!({"type": "array", "items": {"type": "string", "enum": ["a", "b"]}});
+        assert_eq!(asked(several.clone()), wrapped(several.clone()));
+        let flat = json!({"type": "object", "properties": {"n": {"type": "number"}, "several": several}});
         assert_eq!(asked(flat.clone()), Some(flat));
         for schema in [
             json!({"type": "array"}),
