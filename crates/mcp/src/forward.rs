@@ -5,8 +5,8 @@
 use crate::gateway::{Gateway, Visitor};
 use crate::hello::{capability_of, with_cache_hints};
 use crate::message::{
-    HEADER_MISMATCH, INTERNAL, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, RpcError,
-    RpcRequest, UNSUPPORTED_VERSION,
+    HEADER_MISMATCH, INTERNAL, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, RpcError, RpcRequest,
+    UNSUPPORTED_VERSION,
 };
 use crate::peer::{Era, Peer};
 use crate::resources;
@@ -212,7 +212,7 @@ fn refused(error: &ForwardError, era: Era) -> RpcError {
     if is_ours {
         return RpcError::new(INTERNAL, format!("the MCP server {server} refused the request: {message}"));
     }
-    let refused = RpcError::new(if code == 0 { INVALID_PARAMS } else { code }, message);
+    let refused = RpcError::new(code, message);
     let refused = if era == Era::Legacy { refused.with_status(200) } else { refused };
     match told.get("data").filter(|data| !data.is_null() && data.to_string().len() <= ERROR_BYTES_MAX) {
         Some(data) => refused.with_data(data.clone()),

@@ -357,8 +357,7 @@ impl ServerLink {
             let until = tokio::time::Instant::from_std(begun_at + LIST_WAIT);
             let _ = tokio::time::timeout_at(until, listed.wait_for(|listed| listed.begun_at.is_none())).await;
         }
-        let offers = listed.borrow().offers.clone();
-        offers
+        listed.borrow().offers.clone()
     }
 
     /// Lists what is forwarded. With it: whether the server tells of all changes.
@@ -442,4 +441,59 @@ async fn all_offers(
         }
     }
     Ok((offers, tells_changes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offers(name: &str) -> ServerOffers {
+        let mut offers = ServerOffers::default();
+        offers.add(OfferKind::Prompts, json!({"name": name}), 1_000);
+        offers
+    }
+
+    #[test]
+    fn a_list_that_fails_leaves_the_last_one_there() {
+        let mut listed = ListedOffers::default();
+        assert!(listed.is_due(0, ListPatience::Looks), "there was none");
+        listed.end("x", Ok((offers("a"), true)));
+        let first = listed.versions;
+        listed.end("x", Ok((offers("a"), true)));
+        assert_eq!(listed.versions, first, "it is the same");
+        listed.end("x", Err("it hangs".to_string()));
+        assert_eq!((listed.offers.of(OfferKind::Prompts).len(), listed.failures), (1, 1));
+        listed.end("x", Ok((offers("b"), true)));
+        assert_eq!(listed.versions, [first[0] + 1, first[1], first[2]]);
+        assert_eq!(listed.failures, 0);
+    }
+
+    #[test]
+    fn a_list_is_asked_for_again_when_it_is_old_or_has_changed() {
+        // None: in this moment, however busy the machine is.
+        let ago = |seconds: Option<u64>| match seconds {
+            Some(seconds) => Instant::now().checked_sub(Duration::from_secs(seconds)),
+            None => Instant::now().checked_add(BACKOFF_MAX),
+        };
+        for (seconds, tells_changes, failures, changes, patience, expected) in [
+            (Some(1), false, 0, 0, ListPatience::Asked, false),
+            (Some(6), false, 0, 0, ListPatience::Asked, true),
+            (Some(6), false, 0, 0, ListPatience::Looks, false),
+            (Some(6), true, 0, 0, ListPatience::Asked, false),
+            (Some(61), true, 0, 0, ListPatience::Asked, true),
+            (Some(1), true, 0, 1, ListPatience::Looks, true),
+            (None, true, 0, 1, ListPatience::Asked, false),
+            (Some(1), true, 2, 1, ListPatience::Asked, true),
+            (Some(1), true, 5, 1, ListPatience::Asked, false),
+            (Some(31), true, 99, 0, ListPatience::Asked, true),
+        ] {
+            let listed =
+                ListedOffers { ended_at: ago(seconds), tells_changes, failures, ..ListedOffers::default() };
+            assert_eq!(
+                listed.is_due(changes, patience),
+                expected,
+                "{seconds:?} {tells_changes} {failures} {patience:?}"
+            );
+        }
+    }
 }

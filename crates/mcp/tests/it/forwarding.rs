@@ -381,7 +381,8 @@ async fn a_prompt_may_ask_a_client_of_the_newer_era() {
     let server = server(Speaks::Newer, capabilities(), |method, params| match method {
         "prompts/get"
             if params["_meta"]["io.modelcontextprotocol/clientCapabilities"]
-                != json!({"elicitation": {}}) =>
+                != json!({"elicitation": {}})
+                && params["arguments"]["whom"] != "anybody" =>
         {
             error(-32_021, "it needs elicitation")
         }
@@ -408,6 +409,9 @@ async fn a_prompt_may_ask_a_client_of_the_newer_era() {
     let without = Mcp::modern("prompts/get", &json!({}), json!({"name": "one_greet"}));
     assert_eq!(rig.error(&without).await, -32_021);
     assert_eq!(rig.error(&Mcp::legacy("prompts/get", json!({"name": "one_greet"}))).await, -32_021);
+    // One that asks whomever: an older client could not understand it.
+    let anybody = json!({"name": "one_greet", "arguments": {"whom": "anybody"}});
+    assert_eq!(rig.error(&Mcp::legacy("prompts/get", anybody)).await, -32_603);
 }
 
 /// A server whose prompts change, and which says so to whoever listens, with the resources that were subscribed to.
