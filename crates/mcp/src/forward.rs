@@ -14,7 +14,7 @@ use crate::upstream::{ForwardError, ForwardedRequest, ForwardingServer, ListPati
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What an unknown resource is for servers before 2026-07-28.
+/// The code of an unknown resource before 2026-07-28.
 const RESOURCE_NOT_FOUND: i64 = -32_002;
 /// The longest message and data of an error of a server.
 const ERROR_BYTES_MAX: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! What the door says of itself: its capabilities, and for how long clients may keep what it says.
+//! The door's description of itself: its capabilities, and how long clients may keep a list.
 
 use crate::message::RpcRequest;
 use crate::peer::{Era, MODERN, Peer, TASKS};
@@ -81,7 +81,7 @@ pub(crate) fn signed(era: Era, mut result: Value) -> Value {
     result
 }
 
-/// What a client says that it can do.
+/// A capability that the client declares in this request.
 pub(crate) fn capability_of<'a>(request: &'a RpcRequest, name: &str) -> Option<&'a Value> {
     request.meta()?.get(crate::peer::META_CAPABILITIES)?.get(name)
 }

@@ -75,7 +75,7 @@ impl Upstreams {
         Upstreams { links, pins: pins.to_path_buf(), keepers: Vec::new() }
     }
 
-    /// What of these servers, beside their tools, clients of the door get, as long as the servers are there.
+    /// The prompts and resources of these servers for clients of the door, as long as the servers are there.
     pub fn forwarding(&self) -> Forwarding {
         Forwarding::of(&self.links)
     }

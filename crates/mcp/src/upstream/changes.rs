@@ -1,4 +1,4 @@
-//! What a server says has changed, for whoever looks: it may say so at any time, and as often as it likes.
+//! Changes that a server tells of, for whoever looks: it may do so at any time, and as often as it likes.
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What clients of the door get of servers beside their tools: one list of what all have, and requests that are passed on to the server
+//! Prompts and resources of servers for clients of the door: one list of those of all servers, and requests that are passed on to the server
 //! that they are for.
 //!
 //! These are no calls. A person's client looks at what a server has: nothing is recorded, and nothing goes on behind the answer. So all of it is
@@ -42,7 +42,7 @@ pub struct Forwarding(Arc<ForwardingParts>);
 struct ForwardingParts {
     links: Vec<Weak<ServerLink>>,
     forwards: McpForwards,
-    /// What the log last said about entries that two servers have.
+    /// The last words of the log about entries that two servers have.
     told: Mutex<BTreeMap<&'static str, String>>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct ListedOffers {
     /// Whether the server tells of changes.
     tells_changes: bool,
     failures: u32,
-    /// What the log last said about entries that were left out.
+    /// The last words of the log about entries that were left out.
     told: String,
 }
 
@@ -80,12 +80,12 @@ impl ListedOffers {
     }
 }
 
-/// Who wants a list.
+/// How long a list is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListPatience {
     /// A client that waits for it.
     Asked,
-    /// Whoever looks again and again whether it has changed.
+    /// A listener, which looks again and again and waits for nothing.
     Looks,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct ForwardedRequest {
     pub(crate) params: Map<String, Value>,
     /// The prompt or the address that it is about.
     pub(crate) name: Option<String>,
-    /// What the client can do, in the newer era.
+    /// The capabilities of the client, in the newer era.
     pub(crate) capabilities: Value,
 }
 
@@ -124,7 +124,7 @@ impl Forwarding {
         Forwarding(Arc::new(ForwardingParts { links: kept, forwards, told: Mutex::default() }))
     }
 
-    /// What the entries of all servers forward.
+    /// The kinds that the entries of all servers forward.
     pub(crate) fn forwards(&self) -> McpForwards {
         self.0.forwards
     }
@@ -184,7 +184,7 @@ impl Forwarding {
         }
     }
 
-    /// What each server has, as far as it is known in time.
+    /// The entries of each server, as far as they are known in time.
     async fn offers(
         &self,
         kind: OfferKind,
@@ -349,7 +349,7 @@ impl ServerLink {
         }
     }
 
-    /// What the server has, as far as it is known: a client waits for a list that goes on, but not for long.
+    /// The entries of the server, as far as they are known: a client waits for a list that goes on, but not for long.
     async fn listed_offers(&self, patience: ListPatience) -> Arc<ServerOffers> {
         let mut listed = self.offers.subscribe();
         let begun_at = listed.borrow().begun_at;

@@ -1,4 +1,4 @@
-//! What a server has beside its tools: prompts, resources and templates of resources, as it lists them.
+//! Prompts, resources and templates of resources, as a server lists them beside its tools.
 //!
 //! No person accepts them: they are for clients that ask for them, and where they come from is said by their entry. What would break the list
 //! of a client is left out and named.

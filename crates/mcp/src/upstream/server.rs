@@ -33,7 +33,7 @@ pub(super) struct ServerLink {
     cancelled: Mutex<BTreeSet<String>>,
     /// The last told difference between what is accepted and what the server has.
     told: Mutex<String>,
-    /// What the server has said has changed.
+    /// Changes that the server tells of.
     pub(super) changes: Arc<ServerChanges>,
     /// Its prompts and resources, if clients of the door get them.
     pub(super) offers: watch::Sender<ListedOffers>,

@@ -26,7 +26,7 @@ pub(super) struct SentRequest {
     pub(super) questions: Option<QuestionSender>,
     /// Headers that repeat arguments.
     pub(super) headers: Vec<(String, String)>,
-    /// What the client behind it can do, in the newer era, where that is not Windlass itself.
+    /// The capabilities of the client behind it, in the newer era, where that is not Windlass itself.
     pub(super) capabilities: Option<Value>,
 }
 

@@ -23,7 +23,7 @@ fn error(code: i64, message: &str) -> Value {
     json!({"error": {"code": code, "message": message}})
 }
 
-/// What a server with these capabilities says before it is asked for more; `None`: it is asked for more.
+/// The answer of a server with these capabilities to what comes before everything else; `None`: it is asked for something else.
 fn hello(speaks: Speaks, capabilities: &Value, asked: &Value) -> Option<Value> {
     let result = match (asked["method"].as_str(), speaks) {
         (Some("server/discover"), Speaks::Newer) => {
@@ -306,7 +306,7 @@ async fn a_request_that_hangs_is_given_up_and_so_many_at_once_are_not_passed_on(
     assert_eq!(read["contents"][0]["text"], "one", "there is room again");
 }
 
-/// What is known of a server that has gone stays listed; asking for it says that it is gone.
+/// The prompts of a server that has gone stay listed; asking for one says that it is gone.
 #[tokio::test]
 async fn a_server_that_dies_is_told_of_and_used_again() {
     let is_gone = Arc::new(AtomicBool::new(false));

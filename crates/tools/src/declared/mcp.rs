@@ -34,7 +34,7 @@ pub struct McpServer {
     pub is_trusted: bool,
     /// Whether a call may be answered before it has ended. If not, its tools keep their output schemas.
     pub detaches: bool,
-    /// What of it, beside its tools, clients of the MCP door get.
+    /// The kinds of entries beside its tools that clients of the MCP door get.
     pub forwards: McpForwards,
     /// The rules of its tools without rules of their own.
     pub rules: McpToolRules,
@@ -65,7 +65,7 @@ pub enum McpPlace {
     },
 }
 
-/// What of a server, beside its tools, is passed on to clients of the MCP door: nothing, unless its entry says so.
+/// The kinds of entries, beside its tools, that are passed on to clients of the MCP door: none, unless its entry says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct McpForwards {
     /// Its prompts, and completions of their arguments.
