@@ -340,7 +340,8 @@ async fn a_server_that_dies_is_told_of_and_used_again() {
 /// One that has too much, or what nobody can read: the rest is there, and nothing breaks.
 #[tokio::test]
 async fn too_much_and_nonsense_are_left_out() {
-    let server = server(Speaks::Newer, capabilities(), |method, _| match method {
+    let lists = AtomicU64::new(0);
+    let server = server(Speaks::Newer, capabilities(), move |method, params| match method {
         "prompts/list" => {
             let named = |number: usize| json!({"name": format!("p{number:03}")});
             let mut prompts: Vec<Value> = (0..60).map(named).collect();
@@ -348,7 +349,8 @@ async fn too_much_and_nonsense_are_left_out() {
             prompts.insert(1, json!({"name": "hidden\u{200b}"}));
             json!({"result": {"prompts": prompts, "nextCursor": "more"}})
         }
-        "resources/list" => json!({"result": "no list"}),
+        "resources/list" if lists.fetch_add(1, Ordering::SeqCst) == 0 => json!({"result": "no list"}),
+        "resources/list" => offered("one")(method, params),
         "prompts/get" => json!({"result": {"messages": [{"text": "x".repeat(100_000)}]}}),
         "resources/read" => json!({"result": ["nothing"]}),
         _ => json!({"result": 7}),
@@ -372,6 +374,10 @@ async fn too_much_and_nonsense_are_left_out() {
     let other = Rig::new();
     let _others = behind(&other, &[("one", &server, forwards)]);
     assert_eq!(resources(&other).await, Vec::<String>::new());
+    // It is asked again, and gives one.
+    while resources(&other).await != ["one://one"] {
+        tokio::task::yield_now().await;
+    }
     assert_eq!(other.error(&modern("resources/read", json!({"uri": "one://one"}))).await, -32_603);
 }
 
