@@ -10,6 +10,7 @@ use crate::list::{CALL_TOOL, CANCEL_TASK, McpToolList, WAIT_TASK};
 use crate::listen;
 use crate::message::{self, METHOD_NOT_FOUND, Message, RpcError, RpcRequest};
 use crate::peer::{self, Era, LEGACY, LegacySession, Peer};
+use crate::people::AnsweredQuestions;
 use crate::request::{CallIdentity, CallTask, McpCall, RequestState};
 use crate::seal::{self, Purpose};
 use crate::subscriptions::Subscriptions;
@@ -39,6 +40,8 @@ struct GatewayParts {
     last_at: Mutex<Instant>,
     /// The forms that clients of the older era show.
     forms: Arc<OpenForms>,
+    /// The questions that clients have answered a moment ago.
+    answered: AnsweredQuestions,
     /// The tools of which the log says that they cannot be offered.
     told: Mutex<HashSet<String>>,
     /// The servers whose prompts and resources clients get.
@@ -110,6 +113,7 @@ impl Gateway {
             running: Mutex::default(),
             last_at: Mutex::new(Instant::now()),
             forms: Arc::default(),
+            answered: AnsweredQuestions::default(),
             told: Mutex::default(),
             forwarding: OnceLock::new(),
             subscriptions: Subscriptions::default(),
@@ -472,6 +476,10 @@ impl Gateway {
 
     pub(crate) fn forms(&self) -> &Arc<OpenForms> {
         &self.0.forms
+    }
+
+    pub(crate) fn answered(&self) -> &AnsweredQuestions {
+        &self.0.answered
     }
 
     pub(crate) fn lines(&self) -> &Arc<DeliveryLines> {

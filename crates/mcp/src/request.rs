@@ -148,7 +148,7 @@ impl CallTask {
         };
         if !self.call.answers.is_empty() {
             let call = begun.handle().await?;
-            let taken = people::take(runtime, &self.visitor, &call, &self.call.answers).await;
+            let taken = people::take(&self.gateway, &self.visitor, &call, &self.call.answers).await;
             taken.map_err(|error| RpcError::params(error.to_string()))?;
         }
         Ok(begun)

@@ -146,7 +146,7 @@ impl CallTask {
         };
         let is_decided = answers.iter().all(decides);
         let call = begun.handle().await?;
-        let taken = people::take(self.gateway.runtime(), &self.visitor, &call, &answers).await;
+        let taken = people::take(&self.gateway, &self.visitor, &call, &answers).await;
         taken.map_err(|error| RpcError::params(error.to_string()))?;
         Ok(is_decided)
     }
@@ -163,7 +163,7 @@ impl CallTask {
             return Ok(Vec::new());
         }
         let call = begun.handle().await?;
-        let forms = people::forms(self.gateway.runtime(), &self.visitor, &call).await;
+        let forms = people::forms(&self.gateway, &self.visitor, &call).await;
         forms.map_err(|error| RpcError::internal(&error))
     }
 
