@@ -165,7 +165,13 @@ fn told_mcp(configured: &Configured) -> Vec<(&'static str, String)> {
             }
             McpPlace::Command { .. } | McpPlace::Url { .. } => "",
         };
-        ("mcp server", format!("{name}: {count} accepted tools{more}{risk}"))
+        let forwards = match (server.forwards.prompts, server.forwards.resources) {
+            (true, true) => "; forwards prompts and resources",
+            (true, false) => "; forwards prompts",
+            (false, true) => "; forwards resources",
+            (false, false) => "",
+        };
+        ("mcp server", format!("{name}: {count} accepted tools{forwards}{more}{risk}"))
     };
     configured.declared.mcp.iter().map(told).collect()
 }

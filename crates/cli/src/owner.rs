@@ -60,6 +60,7 @@ impl RuntimeOwner {
         *owned = Some(runtime.store().clone());
         let api = Api::new(&runtime, Some(&at.data));
         api.set_mcp_listing(mcp_listing);
+        api.forward_mcp(upstreams.forwarding());
         let control = Control::serve(&api, &at.data).inspect_err(|error| {
             logs::tell!(
                 "warning: other terminals cannot connect, because {} cannot be served: {error}",

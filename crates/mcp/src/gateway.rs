@@ -3,20 +3,25 @@
 use crate::conversation::{Canceller, Conversation};
 use crate::delivery::{DeliveryLines, HeldLine, LineName};
 use crate::forms::OpenForms;
+use crate::forward;
+use crate::hello::{self, signed, with_cache_hints};
 use crate::identity;
 use crate::list::{CALL_TOOL, CANCEL_TASK, McpToolList, WAIT_TASK};
 use crate::listen;
 use crate::message::{self, METHOD_NOT_FOUND, Message, RpcError, RpcRequest};
-use crate::peer::{self, Era, LEGACY, LegacySession, MODERN, Peer, TASKS};
+use crate::peer::{self, Era, LEGACY, LegacySession, Peer};
+use crate::people::AnsweredQuestions;
 use crate::request::{CallIdentity, CallTask, McpCall, RequestState};
-use crate::resources;
 use crate::seal::{self, Purpose};
+use crate::subscriptions::Subscriptions;
 use crate::task;
+use crate::upstream::Forwarding;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+use windlass::tool::ToolSource;
 use windlass::trace::TraceParent;
 use windlass::{EffectClass, Runtime};
 use windlass_tools::declared::McpListing;
@@ -35,8 +40,14 @@ struct GatewayParts {
     last_at: Mutex<Instant>,
     /// The forms that clients of the older era show.
     forms: Arc<OpenForms>,
+    /// The questions that clients have answered a moment ago.
+    answered: AnsweredQuestions,
     /// The tools of which the log says that they cannot be offered.
     told: Mutex<HashSet<String>>,
+    /// The servers whose prompts and resources clients get.
+    forwarding: OnceLock<Forwarding>,
+    /// The resources whose changes clients of the older era hear of.
+    subscriptions: Subscriptions,
 }
 
 /// The caller of a request, as whoever took the message knows it.
@@ -102,7 +113,10 @@ impl Gateway {
             running: Mutex::default(),
             last_at: Mutex::new(Instant::now()),
             forms: Arc::default(),
+            answered: AnsweredQuestions::default(),
             told: Mutex::default(),
+            forwarding: OnceLock::new(),
+            subscriptions: Subscriptions::default(),
         }))
     }
 
@@ -169,13 +183,11 @@ impl Gateway {
         let result = match request.method.as_str() {
             "initialize" if peer.era == Era::Legacy => return self.initialize(&visitor, &request),
             "ping" if peer.era == Era::Legacy => json!({}),
-            "server/discover" => discovered(),
+            "server/discover" => hello::discovered(self.forwarding().forwards()),
             "tools/list" => self.list(&visitor, &peer, &request).await?,
             "tools/call" => return self.call(visitor, headers, peer, request).await,
-            "resources/list" => with_cache_hints(&peer, json!({"resources": []})),
-            "resources/templates/list" => with_cache_hints(&peer, resources::templates()),
-            "resources/read" => {
-                with_cache_hints(&peer, resources::read(self.runtime(), &visitor, &request).await?)
+            "resources/subscribe" | "resources/unsubscribe" if self.takes_subscriptions(&peer) => {
+                self.subscriptions().change(self, headers, &request).await?
             }
             "subscriptions/listen" if peer.era == Era::Modern => {
                 return listen::begin(self, visitor, headers, peer, request).await;
@@ -184,11 +196,14 @@ impl Gateway {
                 peer.must_take_tasks()?;
                 self.task(&visitor, &peer, &request).await?
             }
-            method => {
-                let told = format!("there is no method {method:?} here");
-                let status = if peer.era == Era::Modern { 404 } else { 200 };
-                return Err(RpcError::new(METHOD_NOT_FOUND, told).with_status(status));
-            }
+            method => match forward::answer(self, &visitor, &peer, &request).await? {
+                Some(result) => result,
+                None => {
+                    let told = format!("there is no method {method:?} here");
+                    let status = if peer.era == Era::Modern { 404 } else { 200 };
+                    return Err(RpcError::new(METHOD_NOT_FOUND, told).with_status(status));
+                }
+            },
         };
         Ok(answered(&request.id, signed(peer.era, result)))
     }
@@ -206,22 +221,13 @@ impl Gateway {
             nonce,
         };
         let session_id = seal::seal(&**self.runtime().store(), Purpose::Session, &session);
-        let result = json!({
-            "protocolVersion": version,
-            "capabilities": {"tools": {"listChanged": true}, "resources": {}},
-            "serverInfo": server_info(),
-            "instructions": INSTRUCTIONS,
-        });
+        let result = hello::initialized(version, self.forwarding().forwards());
         let message = message::answer(&request.id, result);
         Ok(Exchange::Answer { status: 200, message, session_id: Some(session_id) })
     }
 
     async fn list(&self, visitor: &Visitor, peer: &Peer, request: &RpcRequest) -> Result<Value, RpcError> {
-        let after = match request.params.get("cursor") {
-            None | Some(Value::Null) => None,
-            Some(Value::String(after)) => Some(after.as_str()),
-            Some(_) => return Err(RpcError::params("`cursor` must be the nextCursor of the page before")),
-        };
+        let after = request.cursor()?;
         let limit = usize::try_from(self.runtime().limits().mcp_tools_page).unwrap_or(usize::MAX).max(1);
         let list = McpToolList::at(self.runtime(), visitor).await?;
         self.tell_left_out(&list);
@@ -332,6 +338,7 @@ impl Gateway {
             digest,
             is_read,
             stays_direct: tool.spec.flags.stays_direct,
+            asks_inside: tool.spec.source == ToolSource::Mcp,
             identity,
             answers: answers(&request.params)?,
             round,
@@ -356,6 +363,7 @@ impl Gateway {
             digest,
             is_read: false,
             stays_direct: false,
+            asks_inside: false,
             identity: CallIdentity::Earlier { call: id.to_string(), key: found.batch_key },
             answers: answers(&request.params)?,
             round: state.map_or(0, |state| state.round),
@@ -444,12 +452,34 @@ impl Gateway {
         self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Forwards prompts and resources of these servers to its clients. The first word stands.
+    pub fn forward(&self, forwarding: Forwarding) {
+        let _ = self.0.forwarding.set(forwarding);
+    }
+
+    pub(crate) fn forwarding(&self) -> Forwarding {
+        self.0.forwarding.get().cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn subscriptions(&self) -> &Subscriptions {
+        &self.0.subscriptions
+    }
+
+    /// Whether a client subscribes to resources one by one: in the newer era it listens.
+    fn takes_subscriptions(&self, peer: &Peer) -> bool {
+        peer.era == Era::Legacy && self.forwarding().forwards().resources
+    }
+
     pub(crate) fn runtime(&self) -> &Runtime {
         &self.0.runtime
     }
 
     pub(crate) fn forms(&self) -> &Arc<OpenForms> {
         &self.0.forms
+    }
+
+    pub(crate) fn answered(&self) -> &AnsweredQuestions {
+        &self.0.answered
     }
 
     pub(crate) fn lines(&self) -> &Arc<DeliveryLines> {
@@ -521,51 +551,6 @@ fn tool_name(request: &RpcRequest) -> &str {
 
 fn task_of(args: &Value) -> &str {
     args["task"].as_str().unwrap_or_default()
-}
-
-fn discovered() -> Value {
-    let mut found = json!({
-        "supportedVersions": [MODERN],
-        "capabilities": {"tools": {"listChanged": true}, "resources": {}, "extensions": {TASKS: {}}},
-        "instructions": INSTRUCTIONS,
-    });
-    add_cache_hints(&mut found);
-    found
-}
-
-/// How long clients may keep a list, in milliseconds.
-const LIST_TTL_MS: u64 = 5_000;
-
-fn add_cache_hints(result: &mut Value) {
-    result["ttlMs"] = LIST_TTL_MS.into();
-    result["cacheScope"] = "private".into();
-}
-
-/// A result that clients of the modern era may keep for a while.
-fn with_cache_hints(peer: &Peer, mut result: Value) -> Value {
-    if peer.era == Era::Modern {
-        add_cache_hints(&mut result);
-    }
-    result
-}
-
-/// For the model: what is different here.
-const INSTRUCTIONS: &str = "Calls are durable: a call that takes long continues as a task, and the tool wait_task returns its result. \
-                            If an answer says that a call continues, wait for it instead of making it again.";
-
-fn server_info() -> Value {
-    json!({"name": "windlass", "title": "Windlass", "version": env!("CARGO_PKG_VERSION")})
-}
-
-/// A result as its era wants it: the modern one says what it is, and who made it.
-pub(crate) fn signed(era: Era, mut result: Value) -> Value {
-    if era == Era::Modern {
-        if result.get("resultType").is_none() {
-            result["resultType"] = "complete".into();
-        }
-        result["_meta"]["io.modelcontextprotocol/serverInfo"] = server_info();
-    }
-    result
 }
 
 fn answered(id: &Value, result: Value) -> Exchange {

@@ -14,7 +14,9 @@ mod apart;
 mod conversation;
 mod delivery;
 mod forms;
+mod forward;
 mod gateway;
+mod hello;
 mod identity;
 mod list;
 mod listen;
@@ -26,6 +28,7 @@ mod request;
 mod resources;
 mod result;
 mod seal;
+mod subscriptions;
 mod task;
 pub mod upstream;
 

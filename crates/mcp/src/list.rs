@@ -114,7 +114,7 @@ impl McpToolList {
 }
 
 /// The name under which clients see a tool: its own, or its beginning and a hash.
-fn shown_name(name: &str) -> String {
+pub(crate) fn shown_name(name: &str) -> String {
     if name.len() <= NAME_CHARS_MAX {
         return name.to_string();
     }

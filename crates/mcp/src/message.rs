@@ -33,6 +33,15 @@ impl RpcRequest {
     pub(crate) fn meta(&self) -> Option<&Map<String, Value>> {
         self.params.get("_meta").and_then(Value::as_object)
     }
+
+    /// The name behind which a list goes on.
+    pub(crate) fn cursor(&self) -> Result<Option<&str>, RpcError> {
+        match self.params.get("cursor") {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(after)) => Ok(Some(after.as_str())),
+            Some(_) => Err(RpcError::params("`cursor` must be the nextCursor of the page before")),
+        }
+    }
 }
 
 /// A refused request: the JSON-RPC error and the HTTP status that goes with it.

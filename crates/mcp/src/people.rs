@@ -3,11 +3,13 @@
 //! A client shows a form only if the caller's token may answer it. Approvals that want another person than the caller, and
 //! questions whose answers are no flat forms, stay in the list of what waits.
 
-use crate::gateway::Visitor;
+use crate::gateway::{Gateway, Visitor};
 use serde_json::{Map, Value, json};
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
 use windlass::approvals::ApprovalDecision;
 use windlass::error::{AskError, SessionError};
-use windlass::inspect::{WaitingCall, WaitingKind};
+use windlass::inspect::{WaitingCall, WaitingKind, WaitingSearch};
 use windlass::{EffectClass, Runtime};
 
 /// A form for a person.
@@ -19,6 +21,27 @@ pub(crate) struct PersonForm {
     schema: Value,
 }
 
+/// The questions that were answered here a moment ago: their calls may not have taken the answers yet, and until then they are recorded as open.
+#[derive(Default)]
+pub(crate) struct AnsweredQuestions(Mutex<VecDeque<String>>);
+
+/// Answered questions that are remembered; each is recorded soon.
+const ANSWERED_MAX: usize = 1_024;
+
+impl AnsweredQuestions {
+    fn note(&self, key: &str) {
+        let mut answered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if answered.len() >= ANSWERED_MAX {
+            answered.pop_front();
+        }
+        answered.push_back(key.to_string());
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|answered| answered == key)
+    }
+}
+
 /// The field of a form that holds an answer which is no object.
 const ANSWER: &str = "answer";
 /// The field of an approval.
@@ -26,14 +49,16 @@ const APPROVE: &str = "approve";
 
 /// The forms that a call waits for and this visitor may answer.
 pub(crate) async fn forms(
-    runtime: &Runtime,
+    gateway: &Gateway,
     visitor: &Visitor,
     call: &str,
 ) -> Result<Vec<PersonForm>, SessionError> {
+    let runtime = gateway.runtime();
     if !visitor.may_approve && !visitor.may_answer {
         return Ok(Vec::new());
     }
-    let waiting = runtime.waiting().await?;
+    let search = WaitingSearch { session: Some(&visitor.session), ..WaitingSearch::default() };
+    let waiting = runtime.waiting_part(&search, usize::MAX, |_| true).await?.calls;
     let own: Vec<_> = waiting.iter().filter(|(_, waits)| waits.call == call).collect();
     // One that was answered a moment ago may still be recorded as waiting. Only a body that is not dropped meanwhile waits while it runs.
     let live = runtime.live_in(&visitor.session).into_iter().find(|open| open.call == call);
@@ -42,7 +67,8 @@ pub(crate) async fn forms(
         Some(open) => ["awaiting_approval", "awaiting_input"].contains(&open.state),
         None => true,
     };
-    Ok(own.into_iter().filter(|_| waits).filter_map(|(_, waits)| form(visitor, waits)).collect())
+    let forms = own.into_iter().filter(|_| waits).filter_map(|(_, waits)| form(visitor, waits));
+    Ok(forms.filter(|form| !gateway.answered().has(&form.key)).collect())
 }
 
 async fn is_stepped(runtime: &Runtime, visitor: &Visitor, name: &str) -> Result<bool, SessionError> {
@@ -56,6 +82,11 @@ impl PersonForm {
     pub(crate) fn request(&self, id: &str) -> Value {
         let params = json!({"message": self.message, "requestedSchema": self.schema});
         json!({"jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params})
+    }
+
+    /// Whether the form of this name is an approval, which declining answers, too.
+    pub(crate) fn is_approval(key: &str) -> bool {
+        key.contains(':')
     }
 
     /// Its name, by which its answer is taken.
@@ -112,9 +143,13 @@ fn question_schema(schema: Option<&Value>) -> Option<Value> {
     }
 }
 
-/// Whether a form can have a field of this schema.
+/// Whether a form can have a field of this schema. A list is a choice of several.
 fn is_field(schema: &Value) -> bool {
-    matches!(schema["type"].as_str(), Some("string" | "number" | "integer" | "boolean"))
+    match schema["type"].as_str() {
+        Some("string" | "number" | "integer" | "boolean") => true,
+        Some("array") => schema["items"]["enum"].is_array() || schema["items"]["anyOf"].is_array(),
+        _ => false,
+    }
 }
 
 fn is_flat(schema: &Value) -> bool {
@@ -126,7 +161,7 @@ fn is_flat(schema: &Value) -> bool {
 
 /// Takes the answers of a person. Keys that nobody asked for, or that were answered before, are ignored, as the protocol says.
 pub(crate) async fn take(
-    runtime: &Runtime,
+    gateway: &Gateway,
     visitor: &Visitor,
     call: &str,
     answers: &Map<String, Value>,
@@ -134,7 +169,8 @@ pub(crate) async fn take(
     if answers.is_empty() {
         return Ok(());
     }
-    for form in forms(runtime, visitor, call).await? {
+    let runtime = gateway.runtime();
+    for form in forms(gateway, visitor, call).await? {
         let Some(answer) = answers.get(&form.key) else { continue };
         let (action, content) = (answer["action"].as_str(), &answer["content"]);
         // Whoever closes the form has not decided.
@@ -157,7 +193,11 @@ pub(crate) async fn take(
             None if accepts => {
                 let wraps = form.schema["properties"].as_object().is_some_and(|fields| fields.len() == 1);
                 let answer = if wraps && content.get(ANSWER).is_some() { &content[ANSWER] } else { content };
-                runtime.answer(&form.key, answer).await
+                let taken = runtime.answer(&form.key, answer).await;
+                if taken.is_ok() {
+                    gateway.answered().note(&form.key);
+                }
+                taken
             }
             // A question has no other answer than an answer.
             None => Ok(()),
@@ -184,7 +224,9 @@ mod tests {
         };
         assert_eq!(question_schema(None), wrapped(json!({"type": "string"})));
         assert_eq!(asked(json!({"type": "integer"})), wrapped(json!({"type": "integer"})));
-        let flat = json!({"type": "object", "properties": {"n": {"type": "number"}}});
+        let several = json!({"type": "array", "items": {"type": "string", "enum": ["a", "b"]}});
+        assert_eq!(asked(several.clone()), wrapped(several.clone()));
+        let flat = json!({"type": "object", "properties": {"n": {"type": "number"}, "several": several}});
         assert_eq!(asked(flat.clone()), Some(flat));
         for schema in [
             json!({"type": "array"}),

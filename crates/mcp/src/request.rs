@@ -37,6 +37,8 @@ pub(crate) struct McpCall {
     pub(crate) is_read: bool,
     /// Its answer is its end, however long that takes.
     pub(crate) stays_direct: bool,
+    /// It may ask a person while its body runs, so that nothing tells that it stands still.
+    pub(crate) asks_inside: bool,
     pub(crate) identity: CallIdentity,
     /// The answers of a person to what the call asked.
     pub(crate) answers: Map<String, Value>,
@@ -146,7 +148,7 @@ impl CallTask {
         };
         if !self.call.answers.is_empty() {
             let call = begun.handle().await?;
-            let taken = people::take(runtime, &self.visitor, &call, &self.call.answers).await;
+            let taken = people::take(&self.gateway, &self.visitor, &call, &self.call.answers).await;
             taken.map_err(|error| RpcError::params(error.to_string()))?;
         }
         Ok(begun)

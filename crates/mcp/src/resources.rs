@@ -1,7 +1,7 @@
 //! Resources: the artifacts of a session, under `windlass://artifact/ID`. Results that are too long to return name them.
 
 use crate::gateway::Visitor;
-use crate::message::{RpcError, RpcRequest};
+use crate::message::RpcError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -10,6 +10,8 @@ use windlass::ids::Handle;
 use windlass::outcome::KeptBytes;
 
 const PREFIX: &str = "windlass://artifact/";
+/// As much of an address as an error repeats.
+const URI_CHARS_SHOWN: usize = 1_024;
 
 /// A block of content that names an artifact.
 pub(crate) fn link(kept: &KeptBytes, name: &str, media_type: Option<&str>) -> Value {
@@ -25,28 +27,31 @@ pub(crate) fn link(kept: &KeptBytes, name: &str, media_type: Option<&str>) -> Va
     link
 }
 
-/// `resources/templates/list`: artifacts are found by the results that name them.
-pub(crate) fn templates() -> Value {
-    json!({"resourceTemplates": [{
+/// The template of artifacts, which are found by the results that name them.
+pub(crate) fn template() -> Value {
+    json!({
         "uriTemplate": format!("{PREFIX}{{artifact}}"),
         "name": "artifact",
         "title": "Artifact",
         "description": "A result, or a part of one, that was too long to return.",
-    }]})
+    })
+}
+
+/// Whether an address is one of ours, which no other server has.
+pub(crate) fn is_own(uri: &str) -> bool {
+    uri.starts_with("windlass:")
+}
+
+/// The error of an address that leads nowhere.
+pub(crate) fn unknown(uri: &str) -> RpcError {
+    let shown: String = uri.chars().take(URI_CHARS_SHOWN).collect();
+    let told = format!("there is no resource {shown:?} in this session");
+    RpcError::params(told).with_data(json!({"uri": shown}))
 }
 
 /// `resources/read`: the bytes of an artifact of the visitor's session.
-pub(crate) async fn read(
-    runtime: &Runtime,
-    visitor: &Visitor,
-    request: &RpcRequest,
-) -> Result<Value, RpcError> {
-    let uri = request.params.get("uri").and_then(Value::as_str);
-    let uri = uri.ok_or_else(|| RpcError::params("`uri` must be the URI of a resource"))?;
-    let unknown = || {
-        let told = format!("there is no resource {uri:?} in this session");
-        RpcError::params(told).with_data(json!({"uri": uri}))
-    };
+pub(crate) async fn read(runtime: &Runtime, visitor: &Visitor, uri: &str) -> Result<Value, RpcError> {
+    let unknown = || unknown(uri);
     let artifact = uri.strip_prefix(PREFIX).and_then(Handle::parse).ok_or_else(unknown)?;
     let info = runtime.artifact(artifact).await.map_err(|error| RpcError::internal(&error))?;
     // Another session's does not exist for this one.

@@ -46,7 +46,7 @@ pub(crate) async fn shown(
         return Ok(task);
     }
     let forms = match peer.shows_forms {
-        true => people::forms(runtime, visitor, id).await.map_err(|error| RpcError::internal(&error))?,
+        true => people::forms(gateway, visitor, id).await.map_err(|error| RpcError::internal(&error))?,
         false => Vec::new(),
     };
     let mut task = described(runtime, answer, !forms.is_empty());
@@ -64,7 +64,7 @@ pub(crate) async fn update(
     answers: &Map<String, Value>,
 ) -> Result<Value, RpcError> {
     find(gateway.runtime(), visitor, id).await?;
-    let taken = people::take(gateway.runtime(), visitor, id, answers).await;
+    let taken = people::take(gateway, visitor, id, answers).await;
     taken.map_err(|error| RpcError::params(error.to_string()))?;
     Ok(json!({}))
 }

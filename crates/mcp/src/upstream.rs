@@ -4,8 +4,11 @@
 //! calls are ordinary calls: what they may do is decided by the entry of the server in `windlass.toml`, and an approval covers the
 //! definition and the entry. Read `tool` first: it is one call, from the connection to the result.
 
+mod changes;
 mod connection;
 mod definition;
+mod forwarding;
+mod offers;
 mod output;
 mod pins;
 mod questions;
@@ -13,9 +16,14 @@ mod remote;
 mod server;
 mod stdio;
 mod task;
+mod template;
 mod tool;
 mod wire;
 
+pub(crate) use changes::ResourceWatch;
+pub use forwarding::Forwarding;
+pub(crate) use forwarding::{ForwardError, ForwardedRequest, ForwardingServer, ListPatience};
+pub(crate) use offers::OfferKind;
 pub use pins::McpPins;
 pub use server::ToolsDifference;
 
@@ -29,7 +37,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use windlass::{Limits, Runtime};
 use windlass_tools::Launcher;
-use windlass_tools::declared::McpServer;
+use windlass_tools::declared::{McpForwards, McpServer};
 
 /// How often the file of accepted tools and the connection are looked at.
 const LOOKS_EVERY: Duration = Duration::from_millis(500);
@@ -67,6 +75,11 @@ impl Upstreams {
         Upstreams { links, pins: pins.to_path_buf(), keepers: Vec::new() }
     }
 
+    /// The prompts and resources of these servers for clients of the door, as long as the servers are there.
+    pub fn forwarding(&self) -> Forwarding {
+        Forwarding::of(&self.links)
+    }
+
     /// Connects to all servers and stays connected: changed tools vanish, accepted ones appear.
     pub fn keep(&mut self) {
         for link in &self.links {
@@ -99,14 +112,15 @@ async fn keep(link: Arc<ServerLink>, pins: PathBuf) {
         };
         let mut listed_at = Instant::now();
         seen = None;
-        let listens = JoinOnDrop(tokio::spawn(listen(connection.clone())));
+        let listens = JoinOnDrop(tokio::spawn(listen(connection.clone(), link.server.forwards)));
         while connection.ended().is_none() {
             let written = pins::written_at(&pins);
             if seen != Some(written) {
                 seen = Some(written);
                 offer(&link, &pins, Some(&connection));
             }
-            let is_told = tokio::time::timeout(LOOKS_EVERY, connection.changed.notified()).await.is_ok();
+            let is_told =
+                tokio::time::timeout(LOOKS_EVERY, connection.changes.tools.notified()).await.is_ok();
             let is_due = !connection.tells_changes() && listed_at.elapsed() > LISTS_EVERY;
             if is_told || is_due {
                 tokio::time::sleep(LISTS_AGAIN_AFTER.saturating_sub(listed_at.elapsed())).await;
@@ -126,10 +140,10 @@ async fn keep(link: Arc<ServerLink>, pins: PathBuf) {
     }
 }
 
-/// Listens for changes of a server's tools, as long as its connection lasts.
-async fn listen(connection: Arc<McpConnection>) {
+/// Listens for changes of a server, as long as its connection lasts.
+async fn listen(connection: Arc<McpConnection>, forwards: McpForwards) {
     while connection.ended().is_none() {
-        connection.listen().await;
+        connection.listen(forwards).await;
         tokio::time::sleep(LISTENS_AGAIN_AFTER).await;
     }
 }
@@ -185,7 +199,9 @@ impl McpLook {
         let secrets = server::secrets(runtime, server).await?;
         let limits = McpConnectionLimits::of(runtime.limits());
         let mark = format!("mcp-look-{}-{}", std::process::id(), server.name);
-        let connection = McpConnector { server, launcher, mark, limits, secrets }.connect().await?;
+        let changes = Arc::default();
+        let connector = McpConnector { server, launcher, mark, limits, secrets, changes };
+        let connection = connector.connect().await?;
         let listed = connection.tools();
         connection.end();
         Ok(McpLook {

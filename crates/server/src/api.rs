@@ -23,6 +23,7 @@ use windlass_core::handle::{Handle, HandleKind, Secret, open_question_id};
 use windlass_core::ids::CallId;
 use windlass_core::narration::Locale;
 use windlass_core::time::Timestamp;
+use windlass_mcp::upstream::Forwarding;
 use windlass_mcp::{Gateway, McpListing};
 
 /// Shared state of all handlers. Cheap to clone; all clones are one.
@@ -134,6 +135,11 @@ impl Api {
     /// Has the MCP door list these tools for clients that do not say what they want. The first word stands.
     pub fn set_mcp_listing(&self, listing: McpListing) {
         let _ = self.0.mcp_listing.set(listing);
+    }
+
+    /// Has clients of the MCP door get what the entries of servers of others forward. The first word stands.
+    pub fn forward_mcp(&self, forwarding: Forwarding) {
+        self.0.mcp.forward(forwarding);
     }
 
     /// The tools that the MCP door lists for clients that do not say what they want.

@@ -19,7 +19,7 @@ mod store;
 mod tool;
 mod toolboxes;
 
-pub use mcp::{McpPlace, McpServer, McpToolRules};
+pub use mcp::{McpForwards, McpPlace, McpServer, McpToolRules};
 pub use place::{ConfigError, DeclarationProblem};
 pub use server::{McpListing, Served};
 pub use store::SharedStore;

@@ -151,6 +151,48 @@ fn an_owner_is_killed_in_the_middle_of_a_call_and_the_client_is_answered() {
     assert_eq!(owners(&rig).len(), 1, "the owner stays");
 }
 
+/// A task is on disk before its id leaves: the owner is killed between the id and the first question for it.
+#[test]
+fn a_task_is_found_by_the_next_owner() {
+    let rig = Rig::with(&format!("{TOOLS}\n[limits]\nmcp_hold_ms = 100\n"));
+    rig.script("work.sh", WORK);
+    let mut client = Client::start(&rig);
+    let mut ids = 0..;
+    let mut ask = |client: &mut Client, method: &str, mut params: Value| {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+        });
+        let id: u64 = ids.next().expect("another");
+        client.send(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        client.result(id).0["result"].clone()
+    };
+    for (tool, is_error) in [("read", false), ("once", true)] {
+        let before = count(&rig, "begin");
+        let made = ask(&mut client, "tools/call", json!({"name": tool, "arguments": {}}));
+        assert_eq!(made["resultType"], "task", "{made}");
+        until("it has begun", || count(&rig, "begin") > before);
+        kill_owner(&rig);
+        let begun = count(&rig, "begin");
+        rig.write("go", "");
+        let ended = loop {
+            let task = ask(&mut client, "tasks/get", json!({"taskId": made["taskId"]}));
+            if task["status"] != "working" {
+                break task;
+            }
+        };
+        assert_eq!(
+            (&ended["status"], &ended["result"]["isError"]),
+            (&json!("completed"), &json!(is_error)),
+            "{ended}"
+        );
+        let expected = if is_error { begun } else { begun + 1 };
+        assert_eq!(count(&rig, "begin"), expected, "{tool}: only what reads runs again");
+        std::fs::remove_file(rig.path("go")).expect("it is there");
+    }
+    client.close();
+}
+
 #[test]
 fn a_call_that_had_ended_is_delivered_by_the_next_owner() {
     let rig = rig();

@@ -21,6 +21,8 @@ const STATE_US_MAX: i64 = 24 * 3_600 * 1_000_000;
 const DIRECT_HOLD: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// How long an answer is held while a client of the older era shows a form.
 const FORM_WAIT: Duration = Duration::from_secs(300);
+/// How often is looked whether the server of a tool asks a person.
+const ASKS_LOOKS_EVERY: Duration = Duration::from_millis(250);
 
 /// A call after its answer was held.
 pub(super) enum Seen {
@@ -69,6 +71,7 @@ impl CallTask {
     ) -> Result<Seen, RpcError> {
         let every = Duration::from_millis(self.gateway.runtime().limits().mcp_progress_ms.max(1));
         let mut ticks = interval_at(Instant::now() + every, every);
+        let mut looks = interval_at(Instant::now() + ASKS_LOOKS_EVERY, ASKS_LOOKS_EVERY);
         let (mut told, mut asks) = (0_u64, self.asks_people());
         let runtime = self.gateway.runtime();
         let (ended, still, late) = (begun.ended(), begun.stands_still(), runtime.sleep(self.hold()));
@@ -76,39 +79,42 @@ impl CallTask {
         let mut is_shown = false;
         tokio::pin!(ended, still, late, shown);
         loop {
-            tokio::select! {
+            let forms = tokio::select! {
                 biased;
                 answer = &mut ended => return Ok(Seen::Ended(Box::new(answer?))),
                 stands = &mut still, if asks => {
                     stands?;
                     asks = false;
-                    let forms = self.forms(begun).await?;
-                    match self.peer.era {
-                        _ if forms.is_empty() => {}
-                        Era::Modern => return Ok(Seen::Open(forms)),
-                        Era::Legacy => {
-                            shown.set(self.show_forms(begun, voice, forms));
-                            is_shown = true;
-                            late.set(runtime.sleep(FORM_WAIT));
-                        }
-                    }
+                    self.forms(begun).await?
                 }
+                _ = looks.tick(), if asks && self.call.asks_inside => self.new_forms(begun).await?,
                 decided = &mut shown, if is_shown => {
                     is_shown = false;
                     // It may ask once more; whoever closed the form is not asked again.
                     asks = decided?;
                     still.set(begun.stands_still());
                     late.set(runtime.sleep(self.hold()));
+                    continue;
                 }
                 _ = ticks.tick(), if self.peer.progress.is_some() => {
                     told += 1;
                     voice.progress(self.progress(told, begun));
+                    continue;
                 }
                 () = &mut late => {
                     let is_modern = self.peer.era == Era::Modern;
                     return Ok(Seen::Open(if is_modern { self.forms(begun).await? } else { Vec::new() }));
                 }
                 () = self.gateway.closes(), if self.visitor.bridge.is_none() => return Ok(Seen::Open(Vec::new())),
+            };
+            match self.peer.era {
+                _ if forms.is_empty() => {}
+                Era::Modern => return Ok(Seen::Open(forms)),
+                Era::Legacy => {
+                    shown.set(self.show_forms(begun, voice, forms));
+                    (asks, is_shown) = (false, true);
+                    late.set(runtime.sleep(FORM_WAIT));
+                }
             }
         }
     }
@@ -133,12 +139,24 @@ impl CallTask {
             }
             answers.insert(form.key().to_string(), sent.answer().await);
         }
-        let decides = |answer: &Value| matches!(answer["action"].as_str(), Some("accept" | "decline"));
-        let is_decided = answers.values().all(decides);
+        // A question has no other answer than an answer: whoever declines it is not asked again.
+        let decides = |(key, answer): (&String, &Value)| match answer["action"].as_str() {
+            Some("accept") => true,
+            Some("decline") => PersonForm::is_approval(key),
+            _ => false,
+        };
+        let is_decided = answers.iter().all(decides);
         let call = begun.handle().await?;
-        let taken = people::take(self.gateway.runtime(), &self.visitor, &call, &answers).await;
+        let taken = people::take(&self.gateway, &self.visitor, &call, &answers).await;
         taken.map_err(|error| RpcError::params(error.to_string()))?;
         Ok(is_decided)
+    }
+
+    /// The forms that this request does not answer already: whoever closes one is asked again only after a while.
+    async fn new_forms(&self, begun: &BegunCall) -> Result<Vec<PersonForm>, RpcError> {
+        let mut forms = self.forms(begun).await?;
+        forms.retain(|form| !self.call.answers.contains_key(form.key()));
+        Ok(forms)
     }
 
     async fn forms(&self, begun: &BegunCall) -> Result<Vec<PersonForm>, RpcError> {
@@ -146,7 +164,7 @@ impl CallTask {
             return Ok(Vec::new());
         }
         let call = begun.handle().await?;
-        let forms = people::forms(self.gateway.runtime(), &self.visitor, &call).await;
+        let forms = people::forms(&self.gateway, &self.visitor, &call).await;
         forms.map_err(|error| RpcError::internal(&error))
     }
 
@@ -227,7 +245,7 @@ impl CallTask {
 
     /// A result as its era wants it.
     pub(super) fn signed(&self, result: Value) -> Value {
-        crate::gateway::signed(self.peer.era, result)
+        crate::hello::signed(self.peer.era, result)
     }
 }
 

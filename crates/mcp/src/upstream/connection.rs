@@ -1,6 +1,7 @@
 //! A connection to a server: which era it speaks, which tools it has, and its answers.
 
 use super::JoinOnDrop;
+use super::changes::ServerChanges;
 use super::definition::RawTools;
 use super::remote::{RemotePlace, RemoteServer};
 use super::stdio::{ServerCommand, StdioServer};
@@ -8,20 +9,20 @@ use super::wire::{LostRequest, SentRequest, UNREADABLE};
 use crate::message::UNSUPPORTED_VERSION;
 use crate::peer::{Era, LEGACY, META_CAPABILITIES, META_VERSION, MODERN, TASKS};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
 use windlass::Limits;
 use windlass::secrets::SecretValue;
 use windlass_tools::Launcher;
 use windlass_tools::command::Variable;
-use windlass_tools::declared::{McpPlace, McpServer};
+use windlass_tools::declared::{McpForwards, McpPlace, McpServer};
 
 /// How long a server may take to say that it does not know the newer era: some say nothing.
 const PROBE_WAIT: Duration = Duration::from_secs(3);
 /// How long one request listens for changes.
 const LISTENS_MAX: Duration = Duration::from_secs(24 * 3_600);
-/// Pages of a list of tools.
+/// Pages of a list.
 const PAGES_MAX: usize = 100;
 
 /// A connection to a server.
@@ -31,11 +32,13 @@ pub(super) struct McpConnection {
     pub(super) version: String,
     /// The name and version that the server gives itself.
     pub(super) server_info: Value,
+    /// The features that the server says it has.
+    capabilities: Value,
     /// The tools as they were last listed.
     tools: Mutex<Arc<RawTools>>,
-    /// The server has said that its tools changed.
-    pub(super) changed: Arc<Notify>,
-    limits: McpConnectionLimits,
+    /// Takes what the server says has changed.
+    pub(super) changes: Arc<ServerChanges>,
+    pub(super) limits: McpConnectionLimits,
     /// Hears the messages that an older server behind a URL sends of its own.
     hears: Option<JoinOnDrop>,
 }
@@ -75,6 +78,8 @@ pub(super) struct McpConnector<'a> {
     pub(super) limits: McpConnectionLimits,
     /// The secrets that the entry names, with their values.
     pub(super) secrets: Vec<(String, SecretValue)>,
+    /// Takes what the server says has changed.
+    pub(super) changes: Arc<ServerChanges>,
 }
 
 impl McpConnector<'_> {
@@ -82,16 +87,15 @@ impl McpConnector<'_> {
     pub(super) async fn connect(&self) -> Result<McpConnection, String> {
         let within = self.limits.connect;
         let connected = tokio::time::timeout(within, async {
-            let changed = Arc::new(Notify::new());
-            let transport = self.open(changed.clone()).await?;
-            let connection = handshake(transport, changed, self.limits).await?;
+            let transport = self.open().await?;
+            let connection = handshake(transport, self.changes.clone(), self.limits).await?;
             connection.list().await?;
             Ok(connection)
         });
         connected.await.unwrap_or_else(|_| Err(format!("it did not answer within {} ms", within.as_millis())))
     }
 
-    async fn open(&self, changed: Arc<Notify>) -> Result<McpTransport, String> {
+    async fn open(&self) -> Result<McpTransport, String> {
         let secret = |name: &str| {
             let found = self.secrets.iter().find(|(known, _)| known == name);
             found.map(|(_, value)| value.expose().to_string())
@@ -116,12 +120,12 @@ impl McpConnector<'_> {
                     cwd: cwd.clone(),
                     line_bytes_max: self.limits.message_bytes_max,
                 };
-                Ok(McpTransport::Stdio(StdioServer::start(command, changed).await?))
+                Ok(McpTransport::Stdio(StdioServer::start(command, self.changes.clone()).await?))
             }
             McpPlace::Url { request, client } => {
                 let filled = request.fill(&json!({}), &secret).map_err(|error| error.to_string())?;
                 let place = RemotePlace { client: client.clone(), url: filled.url, headers: filled.headers };
-                Ok(McpTransport::Remote(Arc::new(RemoteServer::new(place, changed))))
+                Ok(McpTransport::Remote(Arc::new(RemoteServer::new(place, self.changes.clone()))))
             }
         }
     }
@@ -130,7 +134,7 @@ impl McpConnector<'_> {
 /// Finds the era: the newer one is asked first, and a server that does not know it is opened as the older one wants.
 async fn handshake(
     transport: McpTransport,
-    changed: Arc<Notify>,
+    changes: Arc<ServerChanges>,
     limits: McpConnectionLimits,
 ) -> Result<McpConnection, String> {
     let mut connection = McpConnection {
@@ -138,8 +142,9 @@ async fn handshake(
         era: Era::Modern,
         version: MODERN.to_string(),
         server_info: Value::Null,
+        capabilities: Value::Null,
         tools: Mutex::default(),
-        changed,
+        changes,
         limits,
         hears: None,
     };
@@ -148,6 +153,7 @@ async fn handshake(
         ServerEra::Modern(found) => {
             connection.transport.speaks(MODERN);
             connection.server_info = found["_meta"]["io.modelcontextprotocol/serverInfo"].clone();
+            connection.capabilities = found["capabilities"].clone();
             return Ok(connection);
         }
         ServerEra::Legacy(opened) => opened,
@@ -157,6 +163,7 @@ async fn handshake(
     connection.era = Era::Legacy;
     connection.version = version.to_string();
     connection.server_info = opened["serverInfo"].clone();
+    connection.capabilities = opened["capabilities"].clone();
     connection.transport.speaks(version);
     connection
         .transport
@@ -298,14 +305,53 @@ impl McpConnection {
         }
     }
 
-    /// Listens for changes of the tools, as the modern era wants it; returns when the server does not tell of them any more.
-    pub(super) async fn listen(&self) {
+    /// Listens for changes of the tools, and of what else is forwarded, as the era wants it; returns when the server does not tell of
+    /// them any more.
+    pub(super) async fn listen(&self, forwards: McpForwards) {
         if self.era == Era::Legacy {
-            return std::future::pending().await;
+            return self.subscribe().await;
         }
-        let wanted = object(json!({"notifications": {"toolsListChanged": true}}));
-        // A server that cannot tell says so, or ends the request.
-        let _ = self.request(SentRequest::new("subscriptions/listen", wanted), LISTENS_MAX).await;
+        loop {
+            let mut wanted = json!({"toolsListChanged": true});
+            if forwards.prompts && self.has("prompts") {
+                wanted["promptsListChanged"] = true.into();
+            }
+            if forwards.resources && self.has("resources") {
+                wanted["resourcesListChanged"] = true.into();
+            }
+            let watched = self.changes.watched_uris();
+            if !watched.is_empty() {
+                wanted["resourceSubscriptions"] = watched.into();
+            }
+            let wanted = object(json!({"notifications": wanted}));
+            let listening = self.request(SentRequest::new("subscriptions/listen", wanted), LISTENS_MAX);
+            tokio::select! {
+                // A server that cannot tell says so, or ends the request.
+                _ = listening => return,
+                () = self.changes.rewatched.notified() => {}
+            }
+        }
+    }
+
+    /// Subscribes to the resources that are watched, one by one, as the older era wants it.
+    async fn subscribe(&self) {
+        let mut subscribed = BTreeSet::new();
+        loop {
+            let watched: BTreeSet<String> = match self.capabilities["resources"]["subscribe"] == true {
+                true => self.changes.watched_uris().into_iter().collect(),
+                false => BTreeSet::new(),
+            };
+            let ended = subscribed.difference(&watched).map(|uri| ("resources/unsubscribe", uri));
+            let begun = watched.difference(&subscribed).map(|uri| ("resources/subscribe", uri));
+            for (method, uri) in ended.chain(begun) {
+                let params = object(json!({"uri": uri}));
+                // One that is refused changes without being told of.
+                let asked = self.request(SentRequest::new(method, params), self.limits.connect);
+                let _ = tokio::time::timeout(self.limits.connect, asked).await;
+            }
+            subscribed = watched;
+            self.changes.rewatched.notified().await;
+        }
     }
 
     /// Sends a request and waits for its result.
@@ -326,7 +372,8 @@ impl McpConnection {
         if era == Era::Modern {
             let meta = request.params.entry("_meta").or_insert_with(|| json!({}));
             meta[META_VERSION] = MODERN.into();
-            meta[META_CAPABILITIES] = json!({"elicitation": {"form": {}}, "extensions": {TASKS: {}}});
+            let ours = || json!({"elicitation": {"form": {}}, "extensions": {TASKS: {}}});
+            meta[META_CAPABILITIES] = request.capabilities.take().unwrap_or_else(ours);
             meta["io.modelcontextprotocol/clientInfo"] =
                 json!({"name": "windlass", "version": env!("CARGO_PKG_VERSION")});
         }
@@ -366,28 +413,56 @@ impl McpConnection {
     }
 
     async fn all_pages(&self) -> Result<RawTools, String> {
-        let (mut tools, mut cursor) = (RawTools::default(), None);
+        let mut tools = RawTools::default();
+        let limits = self.limits;
+        let take = |definition: Value| {
+            let has_room = tools.len() < limits.tools_max;
+            match has_room {
+                true => tools.add(definition, limits.definition_bytes_max),
+                false => tools.left_out += 1,
+            }
+            has_room
+        };
+        self.each_entry("tools/list", "tools", take).await?;
+        Ok(tools)
+    }
+
+    /// Has every entry of a list taken, page by page, until there is no room for one.
+    pub(super) async fn each_entry(
+        &self,
+        method: &'static str,
+        field: &str,
+        mut take: impl FnMut(Value) -> bool,
+    ) -> Result<(), String> {
+        let mut cursor = None;
         for _ in 0..PAGES_MAX {
             let mut params = Map::new();
             params.extend(cursor.take().map(|cursor| ("cursor".to_string(), cursor)));
-            let page = self.request(SentRequest::new("tools/list", params), self.limits.connect).await;
-            let mut page = page.map_err(|error| format!("its tools could not be listed: {error}"))?;
-            let Some(listed) = page["tools"].as_array_mut() else {
-                return Err("its list of tools is no list".to_string());
+            let page = self.request(SentRequest::new(method, params), self.limits.connect).await;
+            let mut page = page.map_err(|error| format!("its {field} could not be listed: {error}"))?;
+            let Some(listed) = page.get_mut(field).and_then(Value::as_array_mut) else {
+                return Err(format!("its list of {field} is no list"));
             };
-            for definition in listed {
-                if tools.len() >= self.limits.tools_max {
-                    tools.left_out += 1;
-                    continue;
-                }
-                tools.add(definition.take(), self.limits.definition_bytes_max);
+            let mut has_room = true;
+            for entry in listed {
+                has_room &= take(entry.take());
             }
             match page.get_mut("nextCursor").map(Value::take) {
-                Some(next @ Value::String(_)) if tools.left_out == 0 => cursor = Some(next),
+                Some(next @ Value::String(_)) if has_room => cursor = Some(next),
                 _ => break,
             }
         }
-        Ok(tools)
+        Ok(())
+    }
+
+    /// Whether the server says that it has this feature.
+    pub(super) fn has(&self, capability: &str) -> bool {
+        self.capabilities[capability].is_object()
+    }
+
+    /// Whether the server says that it tells when its list of this feature changes.
+    pub(super) fn tells_changes_of(&self, capability: &str) -> bool {
+        self.tells_changes() && self.capabilities[capability]["listChanged"] == true
     }
 
     /// The tools as they were last listed.

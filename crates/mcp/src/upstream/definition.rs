@@ -47,15 +47,8 @@ fn problem(definition: &Value, name: &str, bytes_max: usize) -> Option<String> {
     if name.is_empty() || name.chars().count() > 128 {
         return Some("its name is not 1 to 128 characters".to_string());
     }
-    if let Some(why) = definition.get(UNREADABLE) {
-        return Some(format!("its definition cannot be read: {}", why.as_str().unwrap_or_default()));
-    }
-    let text = definition.to_string();
-    if text.len() > bytes_max {
-        return Some(format!("its definition has more than {bytes_max} bytes"));
-    }
-    if let Some(hidden) = hidden_char(definition) {
-        return Some(format!("its definition has the invisible character U+{:04X}", u32::from(hidden)));
+    if let Some(problem) = entry_problem(definition, bytes_max) {
+        return Some(problem);
     }
     match definition.get("inputSchema") {
         Some(Value::Object(schema)) if schema.get("type").is_none_or(|kind| kind == "object") => {
@@ -63,6 +56,18 @@ fn problem(definition: &Value, name: &str, bytes_max: usize) -> Option<String> {
         }
         Some(_) | None => Some("its inputSchema is not that of an object".to_string()),
     }
+}
+
+/// Why an entry of any list of a server cannot be used.
+pub(super) fn entry_problem(entry: &Value, bytes_max: usize) -> Option<String> {
+    if let Some(why) = entry.get(UNREADABLE) {
+        return Some(format!("its definition cannot be read: {}", why.as_str().unwrap_or_default()));
+    }
+    if entry.to_string().len() > bytes_max {
+        return Some(format!("its definition has more than {bytes_max} bytes"));
+    }
+    let hidden = hidden_char(entry)?;
+    Some(format!("its definition has the invisible character U+{:04X}", u32::from(hidden)))
 }
 
 /// A character that a person who accepts the definition does not see.
@@ -82,7 +87,7 @@ fn hidden_char(value: &Value) -> Option<char> {
 }
 
 /// Text of others, as people may see it.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let short: String = text.chars().take(128).collect();
     short.escape_debug().to_string()
 }

@@ -91,7 +91,7 @@ fn only_text(result: &mut Value) -> Option<String> {
 }
 
 /// About as many bytes as the result has as a text.
-fn text_bytes(value: &Value) -> usize {
+pub(super) fn text_bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
         Value::Array(values) => values.iter().map(text_bytes).sum(),

@@ -1,5 +1,6 @@
 //! A server behind a URL: each message is a request of its own, answered with JSON or with a stream of events.
 
+use super::changes::ServerChanges;
 use super::wire::{
     ELICIT, LostRequest, QuestionSender, SentRequest, ServerMessage, ServerQuestion, heard, parsed,
 };
@@ -27,8 +28,8 @@ pub(super) struct RemoteServer {
     place: RemotePlace,
     next_id: AtomicU64,
     session: Mutex<RemoteSession>,
-    /// The server has said that its tools changed.
-    changed: Arc<Notify>,
+    /// Takes what the server says has changed.
+    changes: Arc<ServerChanges>,
     /// The calls under way that take questions, by the ids of their requests.
     asking: Mutex<BTreeMap<u64, QuestionSender>>,
     /// Whether the server has a stream of its own messages.
@@ -55,12 +56,12 @@ struct RemoteSession {
 }
 
 impl RemoteServer {
-    pub(super) fn new(place: RemotePlace, changed: Arc<Notify>) -> RemoteServer {
+    pub(super) fn new(place: RemotePlace, changes: Arc<ServerChanges>) -> RemoteServer {
         RemoteServer {
             place,
             next_id: AtomicU64::new(1),
             session: Mutex::default(),
-            changed,
+            changes,
             asking: Mutex::default(),
             speaks_up: AtomicBool::new(false),
             is_heard: Notify::new(),
@@ -110,7 +111,7 @@ impl RemoteServer {
     /// Takes a message that belongs to no request. A question is put to the only call that it can belong to.
     fn take_own(&self, message: Value) {
         match heard(message) {
-            ServerMessage::ToolsChanged => self.changed.notify_one(),
+            ServerMessage::Changed(change) => self.changes.take(change),
             ServerMessage::Request { id, method, params } if method == ELICIT => {
                 let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
                 let mut senders = asking.values();
@@ -149,7 +150,7 @@ impl RemoteServer {
     ) -> Result<Value, LostRequest> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (large, mut read_apart) = mpsc::unbounded_channel();
-        let mut listener = AnswerListener::new(id, request, &self.changed, large);
+        let mut listener = AnswerListener::new(id, request, &self.changes, large);
         let _asking = request.questions.as_ref().map(|questions| {
             self.asking.lock().unwrap_or_else(PoisonError::into_inner).insert(id, questions.clone());
             AskingCall { server: self, id }
@@ -198,7 +199,7 @@ impl RemoteServer {
     /// Sends a notification.
     pub(super) async fn notify(&self, request: &SentRequest, within: Duration) {
         let (large, _) = mpsc::unbounded_channel();
-        let mut listener = AnswerListener::new(0, request, &self.changed, large);
+        let mut listener = AnswerListener::new(0, request, &self.changes, large);
         // It wants no answer.
         let _ = self.post(request, None, within, &mut listener).await;
     }
@@ -314,7 +315,7 @@ async fn answer_apart(id: u64, large: &mut mpsc::UnboundedReceiver<Value>) -> Op
 struct AnswerListener<'a> {
     id: u64,
     request: &'a SentRequest,
-    changed: &'a Notify,
+    changes: &'a ServerChanges,
     events: EventReader,
     answer: Option<Value>,
     /// Takes the events that are parsed apart. The size of a body bounds them.
@@ -325,10 +326,10 @@ impl<'a> AnswerListener<'a> {
     fn new(
         id: u64,
         request: &'a SentRequest,
-        changed: &'a Notify,
+        changes: &'a ServerChanges,
         large: mpsc::UnboundedSender<Value>,
     ) -> AnswerListener<'a> {
-        AnswerListener { id, request, changed, events: EventReader::default(), answer: None, large }
+        AnswerListener { id, request, changes, events: EventReader::default(), answer: None, large }
     }
 
     /// The answer, if it has come. Nothing is listened to any more.
@@ -358,7 +359,7 @@ impl<'a> AnswerListener<'a> {
                         sender.send_replace(Some(progress));
                     }
                 }
-                ServerMessage::ToolsChanged => self.changed.notify_one(),
+                ServerMessage::Changed(change) => self.changes.take(change),
                 ServerMessage::Request { id, method, params } if method == ELICIT => {
                     let request = json!({"method": ELICIT, "params": params});
                     if let Some(questions) = &self.request.questions {

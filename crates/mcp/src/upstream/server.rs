@@ -1,12 +1,15 @@
 //! One server of others: connected when it is needed, again after its end, and less and less often while it fails.
 
+use super::changes::ServerChanges;
 use super::connection::{McpConnection, McpConnectionLimits, McpConnector};
 use super::definition::{self, RawTools};
+use super::forwarding::ListedOffers;
 use super::tool::McpTool;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, watch};
 use windlass::Runtime;
 use windlass::secrets::SecretValue;
 use windlass_tools::declared::McpServer;
@@ -21,7 +24,7 @@ const GOOD_AFTER: Duration = Duration::from_secs(10);
 /// A server, and the connection to it.
 pub(super) struct ServerLink {
     pub(super) server: Arc<McpServer>,
-    runtime: Runtime,
+    pub(super) runtime: Runtime,
     launcher: Launcher,
     state: tokio::sync::Mutex<LinkState>,
     /// The registered tools, by their names at the server: the name here, and the definition.
@@ -30,6 +33,12 @@ pub(super) struct ServerLink {
     cancelled: Mutex<BTreeSet<String>>,
     /// The last told difference between what is accepted and what the server has.
     told: Mutex<String>,
+    /// Changes that the server tells of.
+    pub(super) changes: Arc<ServerChanges>,
+    /// Its prompts and resources, if clients of the door get them.
+    pub(super) offers: watch::Sender<ListedOffers>,
+    /// Room for requests of clients of the door.
+    pub(super) forwards: Semaphore,
 }
 
 #[derive(Default)]
@@ -59,6 +68,9 @@ impl ServerLink {
             offered: Mutex::default(),
             cancelled: Mutex::default(),
             told: Mutex::default(),
+            changes: Arc::default(),
+            offers: watch::Sender::default(),
+            forwards: Semaphore::new(forwards_max(runtime)),
         })
     }
 
@@ -108,7 +120,9 @@ impl ServerLink {
         }
         let secrets = secrets(&self.runtime, &self.server).await?;
         let limits = McpConnectionLimits::of(self.runtime.limits());
-        McpConnector { server: &self.server, launcher: &self.launcher, mark, limits, secrets }.connect().await
+        let changes = self.changes.clone();
+        let (server, launcher) = (&*self.server, &self.launcher);
+        McpConnector { server, launcher, mark, limits, secrets, changes }.connect().await
     }
 
     /// By which the processes of this server are found, and not those of another folder.
@@ -196,6 +210,11 @@ impl ServerLink {
     fn offered(&self) -> MutexGuard<'_, BTreeMap<String, (String, Arc<Value>)>> {
         self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn forwards_max(runtime: &Runtime) -> usize {
+    let max = usize::try_from(runtime.limits().mcp_forwards_max).unwrap_or(usize::MAX);
+    max.min(Semaphore::MAX_PERMITS)
 }
 
 impl LinkState {

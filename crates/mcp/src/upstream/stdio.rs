@@ -4,6 +4,7 @@
 //! waits for them; another writes. A line that is no message is skipped, one that is too long ends the server: what follows
 //! could not be trusted to be the next message.
 
+use super::changes::ServerChanges;
 use super::wire::{
     ELICIT, LostRequest, ProgressSender, QuestionSender, SentRequest, ServerMessage, ServerQuestion,
     cancelled, heard, parsed, refusal, unasked,
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use windlass_tools::Launcher;
 use windlass_tools::command::{CommandEnd, CommandPiece, Invocation, RunningCommand, Tail, spawn};
 
@@ -52,8 +53,8 @@ pub(super) struct StdioServer {
 
 struct StdioShared {
     waiting: Mutex<HashMap<u64, AwaitedAnswer>>,
-    /// The server has said that its tools changed.
-    changed: Arc<Notify>,
+    /// Takes what the server says has changed.
+    changes: Arc<ServerChanges>,
 }
 
 struct AwaitedAnswer {
@@ -70,7 +71,10 @@ struct OutLine {
 
 impl StdioServer {
     /// Starts the process.
-    pub(super) async fn start(command: ServerCommand, changed: Arc<Notify>) -> Result<StdioServer, String> {
+    pub(super) async fn start(
+        command: ServerCommand,
+        changes: Arc<ServerChanges>,
+    ) -> Result<StdioServer, String> {
         let (input, stdin) = pipe::pipe().map_err(|error| format!("no pipe could be made: {error}"))?;
         let stdin_file = format!("/proc/{}/fd/{}", std::process::id(), stdin.as_raw_fd());
         let words: Vec<OsString> = command.words.iter().map(OsString::from).collect();
@@ -86,7 +90,7 @@ impl StdioServer {
         };
         let running = spawn(&command.launcher, invocation, Tail::new(STDERR_BYTES_MAX)).await;
         let running = running.map_err(|error| error.to_string())?;
-        let shared = Arc::new(StdioShared { waiting: Mutex::default(), changed });
+        let shared = Arc::new(StdioShared { waiting: Mutex::default(), changes });
         let (lines, to_write) = mpsc::channel(LINES_MAX);
         let (ends, ended) = watch::channel(None);
         let (kill, killed) = oneshot::channel();
@@ -267,7 +271,7 @@ impl ServerLineReader {
                     sender.send_replace(Some(progress));
                 }
             }
-            ServerMessage::ToolsChanged => self.shared.changed.notify_one(),
+            ServerMessage::Changed(change) => self.shared.changes.take(change),
             ServerMessage::Request { id, method, params } => {
                 let answer = match method.as_str() {
                     "ping" => json!({"jsonrpc": "2.0", "id": id, "result": {}}),

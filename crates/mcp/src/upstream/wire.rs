@@ -1,5 +1,6 @@
 //! Messages to and from servers of others.
 
+use super::changes::ServerChange;
 use crate::message::METHOD_NOT_FOUND;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -25,6 +26,8 @@ pub(super) struct SentRequest {
     pub(super) questions: Option<QuestionSender>,
     /// Headers that repeat arguments.
     pub(super) headers: Vec<(String, String)>,
+    /// The capabilities of the client behind it, in the newer era, where that is not Windlass itself.
+    pub(super) capabilities: Option<Value>,
 }
 
 /// Takes questions of a server. A server that asks more of them than somebody answers is told that nobody does.
@@ -59,6 +62,7 @@ impl SentRequest {
             progress: None,
             questions: None,
             headers: Vec::new(),
+            capabilities: None,
         }
     }
 
@@ -87,7 +91,7 @@ pub(super) enum ServerMessage {
         token: u64,
         progress: Progress,
     },
-    ToolsChanged,
+    Changed(ServerChange),
     Request {
         id: Value,
         method: String,
@@ -113,28 +117,31 @@ struct DeepAnswer<'a> {
     result: &'a RawValue,
 }
 
-#[derive(Deserialize)]
-struct DeepPage<'a> {
-    #[serde(borrow)]
-    tools: Vec<&'a RawValue>,
-    #[serde(rename = "nextCursor")]
-    next_cursor: Option<Value>,
-}
+/// The lists of servers.
+const LISTS: [&str; 4] = ["tools", "prompts", "resources", "resourceTemplates"];
 
 fn partly_read(text: &[u8]) -> Option<Value> {
     let answer: DeepAnswer<'_> = serde_json::from_slice(text).ok()?;
-    let Ok(page) = serde_json::from_str::<DeepPage<'_>>(answer.result.get()) else {
+    let Some(page) = partly_read_page(answer.result) else {
         return Some(json!({"jsonrpc": "2.0", "id": answer.id, UNREADABLE: TOO_DEEP}));
     };
-    let tools: Vec<Value> = page.tools.into_iter().map(partly_read_tool).collect();
-    let result = json!({"tools": tools, "nextCursor": page.next_cursor});
-    Some(json!({"jsonrpc": "2.0", "id": answer.id, "result": result}))
+    Some(json!({"jsonrpc": "2.0", "id": answer.id, "result": page}))
 }
 
-/// A definition, or the name of one that cannot be read.
-fn partly_read_tool(tool: &RawValue) -> Value {
-    serde_json::from_str(tool.get()).unwrap_or_else(|_| {
-        let fields: BTreeMap<String, &RawValue> = serde_json::from_str(tool.get()).unwrap_or_default();
+/// A page of a list; `None` if the result is none.
+fn partly_read_page(result: &RawValue) -> Option<Value> {
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_str(result.get()).ok()?;
+    let (field, entries) = LISTS.into_iter().find_map(|field| Some((field, *fields.get(field)?)))?;
+    let entries: Vec<&RawValue> = serde_json::from_str(entries.get()).ok()?;
+    let entries: Vec<Value> = entries.into_iter().map(partly_read_entry).collect();
+    let next = fields.get("nextCursor").and_then(|next| serde_json::from_str::<Value>(next.get()).ok());
+    Some(json!({field: entries, "nextCursor": next}))
+}
+
+/// An entry, or the name of one that cannot be read.
+fn partly_read_entry(entry: &RawValue) -> Value {
+    serde_json::from_str(entry.get()).unwrap_or_else(|_| {
+        let fields: BTreeMap<String, &RawValue> = serde_json::from_str(entry.get()).unwrap_or_default();
         let name = fields.get("name").and_then(|name| serde_json::from_str::<String>(name.get()).ok());
         json!({"name": name, UNREADABLE: TOO_DEEP})
     })
@@ -153,7 +160,6 @@ pub(super) fn heard(message: Value) -> ServerMessage {
             method: method.to_string(),
             params: message["params"].clone(),
         },
-        ("notifications/tools/list_changed", None) => ServerMessage::ToolsChanged,
         ("notifications/progress", None) => {
             let params = &message["params"];
             let Some(token) = params["progressToken"].as_u64() else { return ServerMessage::Other };
@@ -166,7 +172,10 @@ pub(super) fn heard(message: Value) -> ServerMessage {
             };
             ServerMessage::Progress { token, progress }
         }
-        _ => ServerMessage::Other,
+        (method, None) => match ServerChange::of(method, &message["params"]) {
+            Some(change) => ServerMessage::Changed(change),
+            None => ServerMessage::Other,
+        },
     }
 }
 

@@ -2,6 +2,7 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on says why and ends")]
 
 mod answers;
+mod forwarding;
 mod identity;
 mod listens;
 mod people;

@@ -151,24 +151,31 @@ pub struct Others {
 
 /// Puts these servers behind a runtime.
 pub async fn behind(runtime: &Runtime, servers: &[(&str, &Server, Value)]) -> Others {
-    let folder = tempfile::tempdir().expect("a folder");
     let (mut text, mut pins, mut rules) = (String::new(), McpPins::default(), Vec::new());
     for (name, server, tools) in servers {
-        text += &format!(
-            "[mcp.{name}]\nurl = \"http://{}/mcp\"\ninternal = true\nprefix = \"\"\n",
-            server.address
-        );
+        text += &entry(name, server, "prefix = \"\"");
         rules.push(json!({"name": name, "ruling": "allow", "when": {"server": name}}));
         let tools = tools.as_array().expect("tools").iter();
         let accepted = tools.map(|tool| (tool["name"].as_str().expect("a name").to_string(), tool.clone()));
         pins.servers.insert((*name).to_string(), accepted.collect());
     }
+    let policy = NewPolicy { rules, by: "test".into(), version: None };
+    runtime.set_policy(policy).await.expect("a policy");
+    register(runtime, &text, &pins)
+}
+
+/// The entry of a server, with these lines more.
+pub fn entry(name: &str, server: &Server, more: &str) -> String {
+    format!("[mcp.{name}]\nurl = \"http://{}/mcp\"\ninternal = true\n{more}\n", server.address)
+}
+
+/// Puts the servers of these entries behind a runtime, with these tools accepted.
+pub fn register(runtime: &Runtime, entries: &str, pins: &McpPins) -> Others {
+    let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("windlass.mcp.json");
     pins.write(&file).expect("it can be written");
     let launcher = || Launcher::this_binary().expect("this test is a program");
-    let declared = load(&text, Path::new("/tmp/windlass.toml"), launcher()).expect("it can be used");
-    let policy = NewPolicy { rules, by: "test".into(), version: None };
-    runtime.set_policy(policy).await.expect("a policy");
+    let declared = load(entries, Path::new("/tmp/windlass.toml"), launcher()).expect("it can be used");
     let upstreams = Upstreams::register(runtime, declared.mcp, &launcher(), &file);
     Others { _folder: folder, upstreams }
 }

@@ -1,11 +1,12 @@
 //! Servers of others behind the door: what they give comes back as it is, and what they send too much of is bounded.
 
-use crate::rig::{Mcp, Rig, text};
+use crate::rig::{HeardConversation, Mcp, Rig, text};
 use crate::server::{Reply, Server, behind, tool};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use windlass::events::News;
+use windlass_mcp::{Exchange, Headers};
 
 fn call(name: &str) -> Value {
     json!({"name": name})
@@ -142,6 +143,62 @@ async fn a_call_carries_our_key_and_no_token_of_ours() {
     let key = got.message["params"]["_meta"]["io.windlass/key"].as_str().expect("a key");
     assert!(got.head.contains(&format!("idempotency-key: {}", key.to_lowercase())), "{}", got.head);
     assert!(!got.head.contains("authorization"), "{}", got.head);
+}
+
+/// A server with one tool that asks which colour, and says what was answered.
+async fn asking() -> Server {
+    Server::start(json!([tool("act")]), |asked| {
+        let schema = json!({"type": "object", "properties": {"colours": {"type": "array", "items": {"enum": ["red", "blue"]}}}});
+        let question = json!({"method": "elicitation/create", "params": {"message": "Which?", "requestedSchema": schema}});
+        let result = match asked["params"].get("inputResponses") {
+            None => json!({"resultType": "input_required", "inputRequests": {"which": question}, "requestState": "theirs"}),
+            Some(answers) => json!({"content": [{"type": "text", "text": answers["which"].to_string()}]}),
+        };
+        Reply::Message(json!({"jsonrpc": "2.0", "id": asked["id"], "result": result}))
+    })
+    .await
+}
+
+/// However long an answer would be held: a client that shows forms is asked what the server asks, and one that declines is not asked again and again.
+#[tokio::test]
+async fn what_a_server_asks_is_asked_at_once_and_not_again_behind_a_refusal() {
+    let answer = json!({"action": "accept", "content": {"colours": ["red", "blue"]}});
+    let long =
+        || Rig::within(|limits| (limits.mcp_hold_ms, limits.mcp_progress_hold_ms) = (3_600_000, 3_600_000));
+    let (rig, server) = (long(), asking().await);
+    let _others = behind(&rig.runtime, &[("other", &server, json!([tool("act")]))]).await;
+    let forms = json!({"elicitation": {}});
+    let asked = rig.result(&Mcp::modern("tools/call", &forms, call("act"))).await;
+    let (key, form) =
+        asked["inputRequests"].as_object().and_then(|forms| forms.iter().next()).expect("a form");
+    assert!(form["params"]["message"].as_str().is_some_and(|told| told.contains("Which?")), "{form}");
+    let mut again = call("act");
+    (again["inputResponses"], again["requestState"]) = (json!({key: answer}), asked["requestState"].clone());
+    assert_eq!(text(&rig.result(&Mcp::modern("tools/call", &forms, again)).await), answer.to_string());
+    for accepts in [true, false] {
+        // Long enough for a second form, if there were one.
+        let rig = if accepts { long() } else { Rig::within(|limits| limits.mcp_hold_ms = 3_000) };
+        let server = asking().await;
+        let _others = behind(&rig.runtime, &[("other", &server, json!([tool("act")]))]).await;
+        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}});
+        let Exchange::Answer { session_id, .. } = rig.exchange(&Mcp::legacy("initialize", hello)).await
+        else {
+            panic!("it is answered at once")
+        };
+        let headers = Headers { session_id, ..Headers::default() };
+        let asked = Mcp { headers: headers.clone(), ..Mcp::legacy("tools/call", call("act")) };
+        let mut stream: HeardConversation = rig.begin(&asked).await;
+        let form = stream.next().await.expect("a form");
+        assert_eq!(form["method"], "elicitation/create", "{form}");
+        let result = if accepts { answer.clone() } else { json!({"action": "decline"}) };
+        let response = json!({"jsonrpc": "2.0", "id": form["id"], "result": result});
+        assert!(matches!(rig.exchange(&Mcp { message: response, headers }).await, Exchange::Taken));
+        let told = stream.next().await.expect("an answer");
+        match accepts {
+            true => assert_eq!(text(&told["result"]), answer.to_string()),
+            false => assert!(text(&told["result"]).contains("continues as task"), "no second form: {told}"),
+        }
+    }
 }
 
 /// A server may report as often as it likes: ten reports a second are passed on.

@@ -47,6 +47,7 @@ pub(super) const MCP: TableKeys = TableKeys {
         "cwd",
         "detach",
         "env",
+        "forward",
         "headers",
         "hidden",
         "internal",

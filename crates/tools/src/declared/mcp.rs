@@ -34,6 +34,8 @@ pub struct McpServer {
     pub is_trusted: bool,
     /// Whether a call may be answered before it has ended. If not, its tools keep their output schemas.
     pub detaches: bool,
+    /// The kinds of entries beside its tools that clients of the MCP door get.
+    pub forwards: McpForwards,
     /// The rules of its tools without rules of their own.
     pub rules: McpToolRules,
     /// The rules of some tools, by the pattern of their names at the server.
@@ -61,6 +63,22 @@ pub enum McpPlace {
         /// The client that sends it.
         client: HttpClient,
     },
+}
+
+/// The kinds of entries, beside its tools, that are passed on to clients of the MCP door: none, unless its entry says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct McpForwards {
+    /// Its prompts, and completions of their arguments.
+    pub prompts: bool,
+    /// Its resources and their templates, and completions of these.
+    pub resources: bool,
+}
+
+impl McpForwards {
+    /// Whether anything is passed on.
+    pub fn any(self) -> bool {
+        self.prompts || self.resources
+    }
 }
 
 /// The rules of a tool of a server.
@@ -179,6 +197,8 @@ struct McpTable {
     #[serde(default)]
     trust: bool,
     detach: Option<bool>,
+    #[serde(default)]
+    forward: Vec<Spanned<String>>,
 }
 
 /// The rules as written.
@@ -253,6 +273,7 @@ fn server(
         place,
         is_trusted: written.trust,
         detaches: written.detach.unwrap_or(true),
+        forwards: forwards(source, &written.forward)?,
         rules,
         tools,
         declared,
@@ -264,6 +285,21 @@ fn server(
         ))),
         None => Ok(server),
     }
+}
+
+fn forwards(source: &DeclarationSource<'_>, written: &[Spanned<String>]) -> Result<McpForwards, ConfigError> {
+    let mut forwards = McpForwards::default();
+    for what in written {
+        match what.get_ref().as_str() {
+            "prompts" => forwards.prompts = true,
+            "resources" => forwards.resources = true,
+            other => {
+                let told = format!("`forward` is a list of \"prompts\" and \"resources\", not {other:?}");
+                return Err(source.value_error(what.span(), told));
+            }
+        }
+    }
+    Ok(forwards)
 }
 
 /// How the server is reached: by one of the two ways.
@@ -421,6 +457,20 @@ mod tests {
             assert_ne!(one, other);
             assert!(windlass::tool::check_name(&one).is_ok() && windlass::tool::check_name(&other).is_ok());
         }
+    }
+
+    #[test]
+    fn nothing_is_forwarded_unless_the_entry_says_so() {
+        assert_eq!(server("").forwards, McpForwards::default());
+        assert!(!server("forward = []").forwards.any());
+        let both = McpForwards { prompts: true, resources: true };
+        assert_eq!(server("forward = [\"resources\", \"prompts\"]").forwards, both);
+        let text = "[mcp.x]\ncommand = [\"server\"]\nforward = [\"prompts\", \"samplings\"]\n";
+        let launcher = crate::Launcher::this_binary().expect("this test is a program");
+        let refused =
+            crate::load(text, Path::new("/tmp/windlass.toml"), launcher).expect_err("no such thing");
+        let told = refused.to_string();
+        assert!(told.contains("\"samplings\"") && told.contains("\"prompts\" and \"resources\""), "{told}");
     }
 
     /// `approval = "never"` reaches the tools it names, whatever their names become here, and no others.

@@ -361,6 +361,12 @@ declare! {
     mcp_tools_page = 500;
     /// How long an MCP server may take to be connected to and to list its tools, in milliseconds.
     mcp_connect_ms = 10_000;
+    /// How long an MCP server may take to give a prompt or a resource that a client asked for, in milliseconds: nothing goes on behind it.
+    mcp_forward_ms = 30_000;
+    /// The prompts and resources that clients ask one MCP server for at once.
+    mcp_forwards_max = 32;
+    /// The resources of one MCP server whose changes clients hear of.
+    mcp_subscriptions_max = 256;
     /// A message of an MCP server lies in memory while it is read. One that sends more is ended.
     mcp_message_bytes_max = 32 << 20;
     /// The tools of one MCP server; more of them are left out.
