@@ -92,6 +92,8 @@ pub enum StoreSpace {
     Webhook = 71,
     /// Codes that log a browser in once, by their hashes.
     Login = 73,
+    /// What is changed for all workers at once, apart from the policy: paused tools, and the number of revocations.
+    Order = 75,
     /// Toolboxes by their names, and the pieces of their manifests.
     Toolbox = 74,
 }

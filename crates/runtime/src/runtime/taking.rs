@@ -4,6 +4,7 @@ use crate::api::error::SessionError;
 use crate::api::limits::SessionLimits;
 use crate::features::awaits;
 use crate::features::files;
+use crate::features::pauses;
 use crate::features::policy;
 use crate::features::removal;
 use crate::features::retention;
@@ -33,6 +34,7 @@ pub(super) fn open_or_take<'a>(rt: &'a Arc<Inner>, name: &'a str, opening: Sessi
 
 async fn take(rt: &Arc<Inner>, name: &str, opening: SessionRecords) -> Result<Arc<Session>, SessionError> {
     policy::load(rt).await?;
+    pauses::load(rt).await?;
     toolboxes::load(rt).await?;
     let is_removed = removal::is_begun(rt, name).await?;
     webhooks::load(rt).await?;
@@ -98,6 +100,7 @@ async fn hear(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), SessionErro
 
 /// Continues unfinished work of features in abandoned sessions: removals, schedules and webhooks.
 pub(super) async fn resume(rt: &Arc<Inner>) -> Result<(), SessionError> {
+    pauses::load(rt).await?;
     removal::go_on_with_all(rt).await?;
     schedules::resume(rt).await?;
     webhooks::resume(rt).await

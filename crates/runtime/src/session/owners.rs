@@ -4,6 +4,7 @@
 //! rest of the runtime does not know which one it has.
 
 use crate::api::answer::wall_time;
+use crate::api::clock::Clock;
 use crate::api::error::{Lost, SessionError};
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
@@ -36,6 +37,12 @@ pub(crate) trait Owners: Send + Sync {
 
     /// Registers a session that was made with a right of this id. Refused if that right is over by now.
     fn acquired(&self, session: &Arc<Session>, id: Option<&Arc<str>>) -> Result<(), Lost>;
+
+    /// Whether no other process can have taken it for dead by now, and so gone on without asking it. Asked before every start.
+    fn stands(&self, clock: &dyn Clock) -> bool;
+
+    /// Has the others know soon what it has adopted.
+    fn tell_soon(&self);
 
     /// Decides what becomes of a session that was lost for this reason.
     fn lost(&self, lost: &Lost) -> AfterLoss;
@@ -203,6 +210,13 @@ impl Owners for Embedded {
     fn acquired(&self, _: &Arc<Session>, _: Option<&Arc<str>>) -> Result<(), Lost> {
         Ok(())
     }
+
+    #[inline]
+    fn stands(&self, _: &dyn Clock) -> bool {
+        true
+    }
+
+    fn tell_soon(&self) {}
 
     fn lost(&self, lost: &Lost) -> AfterLoss {
         match lost {

@@ -13,20 +13,22 @@ mod others;
 mod record;
 mod sweep;
 
-pub(crate) use record::behind;
+pub(crate) use record::{behind, is_any_known};
 
-use crate::api::error::{Lost, SessionError};
+use crate::api::clock::Clock;
+use crate::api::error::{Lost, SessionError, chain};
 use crate::api::keys::fresh_key;
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::held::due_us;
 use crate::session::inner::Inner;
+use crate::session::orders::Order;
 use crate::session::owner::Session;
 use crate::session::owners::{AfterLoss, OtherWorker, OwnerPlace, Owners, Right, WokenBy, WorkerEntry};
 use crate::session::plugs::Plugged;
 use crate::session::wheel::Wheel;
 use record::LiveRecord;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::{Notify, watch};
 use windlass_core::ids::SessionNo;
@@ -49,6 +51,9 @@ pub(crate) struct Leases(Arc<Worker>);
 struct Worker {
     /// Its watchers end when the runtime is gone.
     standing: watch::Sender<LeaseStanding>,
+    /// The end of its lease, by the clock that never jumps; 0 without one. What was stopped for longer than its lease finds out by this
+    /// alone, before it has done anything.
+    until_us: AtomicU64,
     /// Whether it leaves: others know that from its record.
     leaving: AtomicBool,
     /// Whether it has left, so that it writes no more heartbeats.
@@ -85,6 +90,7 @@ impl Default for Worker {
     fn default() -> Worker {
         Worker {
             standing: watch::Sender::new(LeaseStanding::Without),
+            until_us: AtomicU64::new(0),
             leaving: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
             hurry: Arc::default(),
@@ -142,6 +148,15 @@ impl Owners for Leases {
 
     fn acquired(&self, session: &Arc<Session>, id: Option<&Arc<str>>) -> Result<(), Lost> {
         self.0.owns(session, id)
+    }
+
+    #[inline]
+    fn stands(&self, clock: &dyn Clock) -> bool {
+        clock.elapsed_us() < self.0.until_us.load(Ordering::Acquire)
+    }
+
+    fn tell_soon(&self) {
+        self.0.hurry.notify_one();
     }
 
     /// Whatever became of it, the store tells who owns it now.
@@ -288,6 +303,12 @@ async fn keep_beating(mut place: WorkerPlace) {
         if let HeartbeatOutcome::Doubtful = outcome {
             outcome = mine.decide(&rt).await;
         }
+        if let HeartbeatOutcome::Alive = outcome
+            && !worker.stands_as(&mine.id)
+            && !mine.stand(&rt, &worker, &place.wheel).await
+        {
+            outcome = HeartbeatOutcome::Failed;
+        }
         let next_us = match outcome {
             HeartbeatOutcome::Alive => due_us(sent_us, rt.limits.heartbeat_ms),
             HeartbeatOutcome::Again => rt.clock.elapsed_us(),
@@ -362,7 +383,7 @@ impl Beating {
                     };
                 }
                 self.until_us = Some(until_us);
-                worker.stands(&self.id);
+                worker.until_us.store(until_us, Ordering::Release);
                 HeartbeatOutcome::Alive
             }
             Some(Ok(Some(Err(Refused::Changed { .. })))) if self.in_doubt => HeartbeatOutcome::Doubtful,
@@ -376,6 +397,22 @@ impl Beating {
             }
             Some(Err(_)) | None => HeartbeatOutcome::Over,
         }
+    }
+
+    /// Adopts what was changed for all workers before its record was there: nobody waited for it then. Only after that it may own
+    /// sessions. `false`: that cannot be read now.
+    async fn stand(&self, rt: &Arc<Inner>, worker: &Worker, wheel: &Wheel) -> bool {
+        let adopting = tokio::select! {
+            adopted = (rt.plugs.adopt_orders)(rt) => adopted,
+            () = wheel.until(self.until_us.unwrap_or(0)) => return false,
+        };
+        match adopting {
+            Ok(()) => worker.stands(&self.id),
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "what holds for all workers could not be read; it is tried again");
+            }
+        }
+        worker.stands_as(&self.id)
     }
 
     /// Decides about a heartbeat without an answer by its record: if it is alive, this worker wrote it.
@@ -423,6 +460,8 @@ impl Worker {
     fn live(&self, rt: &Inner) -> LiveRecord {
         LiveRecord {
             policy: rt.policy.version(),
+            revocations: Some(rt.adopted.number(Order::Revocations)),
+            pauses: Some(rt.adopted.number(Order::Pauses)),
             address: rt.address.clone(),
             since: rt.began_at.0,
             leaving: self.leaving.load(Ordering::SeqCst),
@@ -455,6 +494,11 @@ impl Worker {
         }
     }
 
+    /// Whether it may own sessions under this id.
+    fn stands_as(&self, id: &Arc<str>) -> bool {
+        matches!(&*self.standing.borrow(), LeaseStanding::Lease(known) if known == id)
+    }
+
     fn stands(&self, id: &Arc<str>) {
         self.standing.send_if_modified(|standing| {
             let is_new = !matches!(standing, LeaseStanding::Lease(known) if known == id);
@@ -480,6 +524,7 @@ impl Worker {
         // No session is taken under this lease once the list is taken.
         let sessions = {
             let mut state = self.state.lock();
+            self.until_us.store(0, Ordering::Release);
             self.standing.send_replace(LeaseStanding::Without);
             std::mem::take(&mut state.sessions)
         };

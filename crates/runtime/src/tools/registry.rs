@@ -16,7 +16,7 @@ use crate::tools::place::BatchPlace;
 use crate::tools::provider::{Provided, Provider, Summary};
 use crate::tools::scope::{self, Layer, LayerEntry, Overlay, ScopeLine, ScopeLink};
 use crate::tools::tool::Tool;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use windlass_core::tool::{ToolSpec, check_name};
@@ -80,6 +80,10 @@ type Replaced = (Arc<Registered>, Option<Arc<Registered>>);
 struct ToolTables {
     base: Layer,
     providers: Vec<Arc<dyn Provider>>,
+    /// The names of paused tools, whether they are there or not.
+    paused: BTreeSet<String>,
+    /// The number of the last change of those.
+    pauses: u64,
     /// By the session's name, in the order in which they were attached.
     overlays: HashMap<String, Vec<AttachedProvider>>,
     overlays_ever: u64,
@@ -342,19 +346,27 @@ impl Registry {
         }
     }
 
-    /// Pauses or resumes a registered or provided tool.
-    pub(crate) fn set_paused(&self, name: &str, paused: bool) -> Result<(), NoSuchTool> {
-        let tools = self.tools.write();
-        match tools.base.get(name) {
-            Some(LayerEntry::Tool(tool)) => tool.paused.store(paused, Ordering::Relaxed),
-            Some(LayerEntry::Provided(provided)) => provided.paused.store(paused, Ordering::Relaxed),
-            None => {
-                let nearest = scope::nearest(&[&tools.base], name);
-                return Err(NoSuchTool { name: name.to_string(), nearest });
-            }
+    /// Whether there is a registered or provided tool of this name, or one that is paused and gone.
+    pub(crate) fn check_pausable(&self, name: &str) -> Result<(), NoSuchTool> {
+        let tools = self.tools.read();
+        if tools.base.get(name).is_some() || tools.paused.contains(name) {
+            return Ok(());
+        }
+        let nearest = scope::nearest(&[&tools.base], name);
+        Err(NoSuchTool { name: name.to_string(), nearest })
+    }
+
+    /// Pauses the registered or provided tools of these names, now and later, and no others, unless a later change is known.
+    pub(crate) fn pause_all(&self, number: u64, names: &BTreeSet<String>) {
+        let mut tools = self.tools.write();
+        if number <= tools.pauses {
+            return;
+        }
+        tools.pauses = number;
+        for name in &std::mem::replace(&mut tools.paused, names.clone()) {
+            tools.set_paused(name, false);
         }
         self.publish(tools);
-        Ok(())
     }
 
     pub(crate) fn provide(&self, provider: Arc<dyn Provider>) -> Result<(), RegisterError> {
@@ -413,6 +425,9 @@ impl Registry {
 
     /// Publishes a change: counted before any reader sees it, notified after the lock is released.
     fn publish(&self, tools: WriteGuard<'_, ToolTables>) {
+        for name in &tools.paused {
+            tools.set_paused(name, true);
+        }
         self.generation.fetch_add(1, Ordering::SeqCst);
         drop(tools);
         if let Some(watcher) = self.watcher.get() {
@@ -422,6 +437,14 @@ impl Registry {
 }
 
 impl ToolTables {
+    fn set_paused(&self, name: &str, paused: bool) {
+        match self.base.get(name) {
+            Some(LayerEntry::Tool(tool)) => tool.paused.store(paused, Ordering::Relaxed),
+            Some(LayerEntry::Provided(provided)) => provided.paused.store(paused, Ordering::Relaxed),
+            None => {}
+        }
+    }
+
     /// Adds tools of a provider: all of them, or none.
     fn insert_all(&mut self, listed: Vec<Provided>) -> Result<(), RegisterError> {
         let mut inserted = Vec::with_capacity(listed.len());
@@ -507,6 +530,12 @@ mod tests {
         }
     }
 
+    impl Registry {
+        fn look_at(&self, name: &str) -> Arc<Registered> {
+            self.known(&place(), name).expect("it is there")
+        }
+    }
+
     fn place() -> BatchPlace {
         BatchPlace::new("s".into(), "k".into(), None)
     }
@@ -520,8 +549,14 @@ mod tests {
         let changes: [(&str, &dyn Fn() -> bool); 11] = [
             ("register", &|| registry.register(tool("x")).is_ok()),
             ("replace", &|| registry.replace(tool("x")).is_ok()),
-            ("pause", &|| registry.set_paused("x", true).is_ok()),
-            ("resume", &|| registry.set_paused("x", false).is_ok()),
+            ("pause", &|| {
+                registry.pause_all(1, &["x".to_string()].into());
+                registry.look_at("x").is_paused()
+            }),
+            ("resume", &|| {
+                registry.pause_all(2, &BTreeSet::new());
+                !registry.look_at("x").is_paused()
+            }),
             ("unregister", &|| registry.unregister("x").is_some()),
             ("attach", &|| registry.attach("s", overlay()) == 0),
             ("detach", &|| {
@@ -542,7 +577,8 @@ mod tests {
             assert_ne!(registry.generation(), before, "{what}");
         }
         let before = registry.generation();
-        assert!(registry.set_paused("x", true).is_err());
+        assert!(registry.check_pausable("x").is_err());
+        registry.pause_all(2, &["x".to_string()].into());
         assert!(registry.register(tool("no spaces")).is_err());
         registry.lend(&place, None);
         assert_eq!(registry.generation(), before, "nothing changed");
@@ -575,7 +611,7 @@ mod tests {
         let count = told.clone();
         registry.watch(move || _ = count.fetch_add(1, Ordering::SeqCst));
         registry.register(tool("x")).unwrap();
-        registry.set_paused("x", true).unwrap();
+        registry.pause_all(1, &["x".to_string()].into());
         assert_eq!(told.load(Ordering::SeqCst), 2);
     }
 
@@ -584,7 +620,7 @@ mod tests {
         let (registry, place) = (Registry::new(Arc::default(), Vec::new), place());
         let provider: Arc<dyn Provider> = Arc::new(Shelf);
         registry.provide(provider.clone()).unwrap();
-        registry.set_paused("provided", true).unwrap();
+        registry.pause_all(1, &["provided".to_string()].into());
         for _ in 0..2 {
             let found = registry.look_up(&place, "provided").await;
             assert!(matches!(found, ToolLookup::Tool(tool) if tool.is_paused()));

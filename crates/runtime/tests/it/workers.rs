@@ -6,8 +6,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use windlass::ask::Target;
 use windlass::error::{Lost, SessionError};
+use windlass::policy::NewPolicy;
 use windlass::store::memory::MemoryStore;
 use windlass::store::{JournalRow, RecordChange, RecordPage, Space, Store, StoreSpace};
+use windlass::tool::{BeforeFuture, Hook, HookCx};
 use windlass::wait::Completed;
 use windlass::workers::{OtherWorker, OwnerPlace, WorkerState};
 use windlass::{BatchError, Config, Cx, EffectClass, Limits, Runtime, ToolError, tool_fn};
@@ -596,4 +598,99 @@ async fn workers_are_listed_and_changes_of_others_are_told() {
     assert!(own.this && !other.this);
     assert_eq!((own.sessions, other.sessions), (0, 1));
     assert_eq!((own.state, other.state), (WorkerState::Alive, WorkerState::Alive));
+}
+
+/// Lets a lease run out while a call is prepared: nothing else of its worker has noticed when the call starts.
+struct LeaseEnds(ManualClock);
+
+impl Hook for LeaseEnds {
+    fn before<'a>(&'a self, _: &'a HookCx<'a>) -> Option<BeforeFuture<'a>> {
+        self.0.advance(LEASE);
+        None
+    }
+}
+
+#[tokio::test]
+async fn nothing_starts_once_the_lease_of_its_worker_is_over_though_nobody_noticed() {
+    for class in [EffectClass::Read, EffectClass::Keyed, EffectClass::Once] {
+        let shared = MemoryStore::new().unwrap();
+        let clock = ManualClock::default();
+        let config = Config {
+            clock: Arc::new(clock.clone()),
+            shared: true,
+            hooks: vec![Arc::new(LeaseEnds(clock.clone()))],
+            ..Config::new(shared.clone())
+        };
+        let runtime = Runtime::new(config);
+        let count = Count::default();
+        runtime.register(echo(spec("x", class), &count)).unwrap();
+        let submitted = runtime.submit("s", one()).await.unwrap();
+        assert!(submitted.settled().await.is_err(), "{class:?}: its session is lost");
+        assert_eq!(count.get(), 0, "{class:?}");
+        // Whoever has the session now goes on with what was recorded: nothing.
+        assert_eq!(shared.session("s").await.unwrap(), None, "{class:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_becomes_durable_after_the_lease_does_not_run() {
+    let shared = MemoryStore::new().unwrap();
+    let a = Member::new(&shared);
+    let count = a.echoes(EffectClass::Once);
+    let first = a.runtime.submit("s", batch("first", vec![call("a", "x", n(0))])).await.unwrap();
+    first.settled().await.unwrap();
+    a.store.hold_back(true);
+    let runtime = a.runtime.clone();
+    let submitting = tokio::spawn(async move { runtime.submit("s", one()).await?.settled().await.map(drop) });
+    while a.store.held_back() == 0 {
+        tokio::task::yield_now().await;
+    }
+    a.clock.advance(LEASE);
+    a.store.hold_back(false);
+    assert!(submitting.await.unwrap().is_err(), "its session is lost");
+    assert_eq!(count.get(), 1, "only the first one has run");
+}
+
+#[tokio::test]
+async fn a_worker_that_was_taken_for_dead_adopts_what_is_in_force_before_it_owns_anything_again() {
+    let shared = MemoryStore::new().unwrap();
+    // It would look by itself only in an hour.
+    let limits = Limits { knock_ms: 3_600_000, ..Limits::default() };
+    let (a, b) = (Member::with(&shared, |config| Config { limits, ..config }), Member::new(&shared));
+    let (count, _) = (a.echoes(EffectClass::Once), b.echoes(EffectClass::Once));
+    let one = |key: &str, tool: &str| batch(key, vec![call("a", tool, n(1))]);
+    let paused = Count::default();
+    a.runtime.register(echo(spec("y", EffectClass::Once), &paused)).unwrap();
+    b.runtime.register(echo(spec("y", EffectClass::Once), &paused)).unwrap();
+    a.runtime.submit("s", one("before", "x")).await.unwrap().settled().await.unwrap();
+    let former = a.id().await;
+    // While it stands still it is told of nothing, and after its lease nobody waits for it.
+    b.outlives(&former, &shared).await;
+    let rule = serde_json::json!({"name": "no x", "ruling": "deny", "when": {"tool": "x"}});
+    let new = NewPolicy { rules: vec![rule], by: "alice".into(), version: None };
+    let (setting, pausing) = (b.runtime.set_policy(new), b.runtime.pause("y"));
+    tokio::pin!(setting, pausing);
+    let passes = async {
+        loop {
+            b.step(&shared).await;
+        }
+    };
+    tokio::select! {
+        set = async { (setting.await.map(drop), pausing.await) } => assert!(set.0.is_ok() && set.1.is_ok(), "{set:?}"),
+        () = passes => {}
+    }
+    a.clock.advance(LEASE);
+    while a.runtime.worker().is_none_or(|id| id == former) {
+        tokio::task::yield_now().await;
+    }
+    let answer = a.runtime.submit("s", one("after", "x")).await.unwrap().settled().await.unwrap();
+    assert_eq!(answer.calls[0].state(), "denied");
+    assert_eq!(count.get(), 1, "nothing more has run");
+    let _waits = a.runtime.submit("t", one("after", "y")).await.unwrap();
+    let waits_for = || a.runtime.live_in("t")[0].waiting_for.as_ref().map(ToString::to_string);
+    while waits_for().is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(waits_for().as_deref(), Some("tool_paused"));
+    assert_eq!(paused.get(), 0);
 }
