@@ -94,6 +94,8 @@ pub enum StoreSpace {
     Login = 73,
     /// What is changed for all workers at once, apart from the policy: paused tools, and the number of revocations.
     Order = 75,
+    /// The `global:` names that calls hold, and the workers that wait for them, on a store that several workers share.
+    GlobalName = 76,
     /// Toolboxes by their names, and the pieces of their manifests.
     Toolbox = 74,
 }

@@ -53,11 +53,7 @@ async fn look(rt: &Arc<Inner>) -> Result<(), SessionError> {
 }
 
 /// Waits until every live worker says that it has adopted an order. Returns those that did not in time.
-pub(crate) async fn behind(
-    rt: &Arc<Inner>,
-    order: Order,
-    number: u64,
-) -> Result<Vec<String>, SessionError> {
+pub(crate) async fn behind(rt: &Arc<Inner>, order: Order, number: u64) -> Result<Vec<String>, SessionError> {
     rt.owners.tell_soon();
     let until_us =
         rt.clock.elapsed_us().saturating_add(rt.limits.policy_acknowledge_ms.saturating_mul(1_000));
@@ -99,8 +95,8 @@ pub(super) async fn put<T: Serialize>(
 ) -> Result<bool, SessionError> {
     // Numbers and texts serialise without fail.
     let value = serde_json::to_vec(&found.value).unwrap_or_default();
-    let change = RecordChange::put(StoreSpace::Order, key, value)
-        .guarded(RecordGuard::Generation(found.generation));
+    let change =
+        RecordChange::put(StoreSpace::Order, key, value).guarded(RecordGuard::Generation(found.generation));
     match rt.store.commit(vec![change.into()]).await?.pop() {
         Some(Ok(_)) => Ok(true),
         Some(Err(Refused::Changed { .. })) => Ok(false),

@@ -20,6 +20,7 @@ use crate::session::owner::Session;
 use crate::session::plugs::Taking;
 use crate::session::principal::SessionRecords;
 use crate::session::turns::{DrivenCall, Turns};
+use crate::session::worker::names;
 use crate::tools::scope::{Narrowing, ScopeLine};
 use std::sync::{Arc, OnceLock};
 
@@ -63,6 +64,7 @@ async fn take(rt: &Arc<Inner>, name: &str, opening: SessionRecords) -> Result<Ar
     // Before any call of the session continues: started calls hold their claims, and nothing overtakes
     // earlier requests.
     Turns::enter_left(&mut left);
+    names::inherit(rt, &left);
     if let Err(error) = hear(rt, &session).await {
         let count = left.len() as u64;
         rt.turns.leave(rt, left.iter().map(|held| DrivenCall { id: held.id, fresh: false }));

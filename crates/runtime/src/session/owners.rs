@@ -9,6 +9,7 @@ use crate::api::error::{Lost, SessionError};
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
 use crate::session::plugs::Plugged;
+use crate::session::worker::Worker;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
@@ -40,6 +41,9 @@ pub(crate) trait Owners: Send + Sync {
 
     /// Whether no other process can have taken it for dead by now, and so gone on without asking it. Asked before every start.
     fn stands(&self, clock: &dyn Clock) -> bool;
+
+    /// It as one of several workers, if it is one.
+    fn worker(&self) -> Option<Arc<Worker>>;
 
     /// Has the others know soon what it has adopted.
     fn tell_soon(&self);
@@ -214,6 +218,10 @@ impl Owners for Embedded {
     #[inline]
     fn stands(&self, _: &dyn Clock) -> bool {
         true
+    }
+
+    fn worker(&self) -> Option<Arc<Worker>> {
+        None
     }
 
     fn tell_soon(&self) {}

@@ -9,6 +9,7 @@
 
 mod knock;
 mod list;
+pub(crate) mod names;
 mod others;
 mod record;
 mod sweep;
@@ -26,12 +27,13 @@ use crate::session::owner::Session;
 use crate::session::owners::{AfterLoss, OtherWorker, OwnerPlace, Owners, Right, WokenBy, WorkerEntry};
 use crate::session::plugs::Plugged;
 use crate::session::wheel::Wheel;
+use names::GlobalNames;
 use record::LiveRecord;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::{Notify, watch};
-use windlass_core::ids::SessionNo;
+use windlass_core::ids::{CallId, SessionNo};
 use windlass_store::{
     Change, Receipt, RecordChange, RecordGuard, Refused, Row, Space, Store, StoreError, StoreSpace,
     StoredRecord, Wakes,
@@ -48,12 +50,14 @@ const OWNER: &str = "worker";
 pub(crate) struct Leases(Arc<Worker>);
 
 /// This runtime as one of several.
-struct Worker {
+pub(crate) struct Worker {
     /// Its watchers end when the runtime is gone.
     standing: watch::Sender<LeaseStanding>,
     /// The end of its lease, by the clock that never jumps; 0 without one. What was stopped for longer than its lease finds out by this
     /// alone, before it has done anything.
     until_us: AtomicU64,
+    /// The `global:` names that its calls hold and wait for.
+    names: GlobalNames,
     /// Whether it leaves: others know that from its record.
     leaving: AtomicBool,
     /// Whether it has left, so that it writes no more heartbeats.
@@ -91,6 +95,7 @@ impl Default for Worker {
         Worker {
             standing: watch::Sender::new(LeaseStanding::Without),
             until_us: AtomicU64::new(0),
+            names: GlobalNames::default(),
             leaving: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
             hurry: Arc::default(),
@@ -127,6 +132,7 @@ impl Owners for Leases {
         rt.tasks.spawn(keep_beating(place()));
         rt.tasks.spawn(sweep::keep_looking(place()));
         rt.tasks.spawn(knock::keep_hearing(place()));
+        rt.tasks.spawn(names::keep(place()));
     }
 
     fn id(&self) -> Option<Arc<str>> {
@@ -153,6 +159,10 @@ impl Owners for Leases {
     #[inline]
     fn stands(&self, clock: &dyn Clock) -> bool {
         clock.elapsed_us() < self.0.until_us.load(Ordering::Acquire)
+    }
+
+    fn worker(&self) -> Option<Arc<Worker>> {
+        Some(self.0.clone())
     }
 
     fn tell_soon(&self) {
@@ -454,6 +464,11 @@ impl Worker {
             LeaseStanding::Lease(id) => Some(id.clone()),
             LeaseStanding::Without | LeaseStanding::Failed(_) => None,
         }
+    }
+
+    /// The `global:` name of another worker that a call waits for.
+    pub(crate) fn name_awaited_by(&self, call: CallId) -> Option<String> {
+        self.names.awaited_by(call)
     }
 
     /// The content of its record.

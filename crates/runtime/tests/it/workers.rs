@@ -645,8 +645,9 @@ async fn a_start_that_becomes_durable_after_the_lease_does_not_run() {
     while a.store.held_back() == 0 {
         tokio::task::yield_now().await;
     }
-    a.clock.advance(LEASE);
+    // Its call hears that the start is durable before anything notices how late that is.
     a.store.hold_back(false);
+    a.clock.advance(LEASE);
     assert!(submitting.await.unwrap().is_err(), "its session is lost");
     assert_eq!(count.get(), 1, "only the first one has run");
 }
@@ -693,4 +694,118 @@ async fn a_worker_that_was_taken_for_dead_adopts_what_is_in_force_before_it_owns
     }
     assert_eq!(waits_for().as_deref(), Some("tool_paused"));
     assert_eq!(paused.get(), 0);
+}
+
+/// A tool that claims a name over all sessions, and runs until it is let go; it counts how many run at once.
+fn deploys(
+    member: &Member,
+    class: EffectClass,
+    running: &Count,
+    gate: &Arc<tokio::sync::Semaphore>,
+) -> mpsc::UnboundedReceiver<u32> {
+    let (says, said) = mpsc::unbounded_channel();
+    let claims = Some(vec!["write global:deploy/eu".to_string()]);
+    let spec = windlass::ToolSpec { claims, ..spec("deploy", class) };
+    let (running, gate) = (running.clone(), gate.clone());
+    let tool = tool_fn(spec, move |args, _| {
+        let (says, running, gate) = (says.clone(), running.clone(), gate.clone());
+        async move {
+            let _ = says.send(running.up());
+            gate.acquire().await.expect("it stays open").forget();
+            running.down();
+            Ok(args.into())
+        }
+    });
+    member.runtime.register(tool).unwrap();
+    said
+}
+
+async fn waiting_for(member: &Member, session: &str, what: &str) {
+    let waits = || {
+        member
+            .runtime
+            .live_in(session)
+            .iter()
+            .any(|open| open.waiting_for.as_ref().is_some_and(|why| why.contains(what)))
+    };
+    while !waits() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_global_name_holds_over_all_workers_in_the_order_in_which_they_asked() {
+    // The start of a `read` call is not recorded: nothing but its worker's lease says that it may run.
+    for class in [EffectClass::Read, EffectClass::Once] {
+        in_order(class).await;
+    }
+}
+
+async fn in_order(class: EffectClass) {
+    let shared = MemoryStore::new().unwrap();
+    let (running, gate) = (Count::default(), Arc::new(tokio::sync::Semaphore::new(0)));
+    let members: Vec<Member> = (0..3).map(|_| Member::new(&shared)).collect();
+    let mut said: Vec<_> = members.iter().map(|member| deploys(member, class, &running, &gate)).collect();
+    let one = || batch("k", vec![call("a", "deploy", n(1))]);
+    let mut submitted = Vec::new();
+    for (no, member) in members.iter().enumerate() {
+        member.id().await;
+        submitted.push(member.runtime.submit(&format!("s{no}"), one()).await.unwrap());
+        if no == 0 {
+            assert_eq!(said[0].recv().await, Some(1));
+        } else {
+            waiting_for(member, &format!("s{no}"), "of another worker on global:deploy").await;
+        }
+    }
+    for no in 0..3 {
+        gate.add_permits(1);
+        submitted.remove(0).settled().await.unwrap();
+        if no < 2 {
+            // Memory has no wakes: whoever waits looks from time to time.
+            members[no + 1].clock.advance(Duration::from_millis(500));
+            assert_eq!(said[no + 1].recv().await, Some(1), "one at a time, in order");
+        }
+    }
+    for member in &members {
+        member.runtime.idle().await;
+    }
+    while shared.count_records(StoreSpace::GlobalName.shelf()).await.unwrap() > 0 {
+        members.iter().for_each(|member| member.clock.advance(Duration::from_millis(500)));
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn the_name_of_a_worker_that_died_is_free_once_its_call_is_settled_and_not_before() {
+    let shared = MemoryStore::new().unwrap();
+    let (running, gate) = (Count::default(), Arc::new(tokio::sync::Semaphore::new(0)));
+    let (a, b) = (Member::new(&shared), Member::new(&shared));
+    let deploys = |member: &Member| deploys(member, EffectClass::Once, &running, &gate);
+    let (mut at_a, mut at_b) = (deploys(&a), deploys(&b));
+    let one = || batch("k", vec![call("a", "deploy", n(1))]);
+    let _lost = a.runtime.submit("s", one()).await.unwrap();
+    assert_eq!(at_a.recv().await, Some(1));
+    let waits = b.runtime.submit("t", one()).await.unwrap();
+    waiting_for(&b, "t", "of another worker on global:deploy").await;
+    let died = a.id().await;
+    a.store.freeze(true);
+    // As long as its lease may last, nobody has what it holds.
+    b.step(&shared).await;
+    assert!(at_b.try_recv().is_err(), "it may be alive");
+    while workers(&shared).await.contains(&died) {
+        assert!(at_b.try_recv().is_err() || b.runtime.worker().is_some());
+        b.step(&shared).await;
+    }
+    let begun = loop {
+        match at_b.try_recv() {
+            Ok(begun) => break begun,
+            Err(_) => b.step(&shared).await,
+        }
+    };
+    // The one of the dead worker still stands there with the name; its call is unknown by now.
+    assert_eq!(begun, 2);
+    let row = shared.session("s").await.unwrap().unwrap();
+    assert!(shared.open_batches(Some(row.no)).await.unwrap().is_empty(), "it was settled before");
+    gate.add_permits(2);
+    waits.settled().await.unwrap();
 }

@@ -108,7 +108,14 @@ mod tests {
 
     fn caller() -> Caller {
         let (principal, scopes) = ("ada".into(), [TokenScope::Read, TokenScope::Calls].into());
-        Caller { principal, scopes, approves: Arc::default(), token: Some("hash".into()), page: false, checked: 7 }
+        Caller {
+            principal,
+            scopes,
+            approves: Arc::default(),
+            token: Some("hash".into()),
+            page: false,
+            checked: 7,
+        }
     }
 
     #[test]

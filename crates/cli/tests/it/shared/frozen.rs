@@ -9,6 +9,7 @@ use std::net::TcpStream;
 const TOML: &str = "[limits]\nheartbeat_ms = 100\nlease_ms = 800\nknock_ms = 50\ntoken_known_ms = 600000\n\n\
     [tools.peek]\ncommand = [\"sh\", \"-c\", \"echo peek >> ran\"]\nclass = \"read\"\n\n\
     [tools.act]\ncommand = [\"sh\", \"-c\", \"echo act >> ran\"]\nclass = \"once\"\n\n\
+    [tools.deploy]\ncommand = [\"sh\", \"-c\", \"echo + >> deploys; until [ -e go ]; do sleep 0.02; done; echo - >> deploys\"]\nclass = \"once\"\nclaims = [\"write global:deploy\"]\n\n\
     [tools.slow]\ncommand = [\"sh\", \"-c\", \"until [ -e go ]; do sleep 0.02; done; echo slow >> ran\"]\nclass = \"keyed\"\n";
 /// Sessions that are asked for something while their owner stands still.
 const SESSIONS: usize = 6;
@@ -34,13 +35,22 @@ impl Frozen {
         let first = &self.0.workers[0];
         let ask = |no: usize, tool: &str| {
             let calls = json!({"key": tool, "wait": "none", "calls": [{"id": "c", "tool": tool}]});
-            first.send(token, "POST", &format!("/v1/sessions/{round}{no}/batches"), &calls).expect("it listens")
+            first
+                .send(token, "POST", &format!("/v1/sessions/{round}{no}/batches"), &calls)
+                .expect("it listens")
         };
         (0..SESSIONS).flat_map(|no| ["peek", "act"].map(|tool| ask(no, tool))).collect()
     }
 
     /// Stops the first worker, has the second change something, and returns how often tools had run when that was acknowledged.
-    fn change_while_stopped(&self, token: &str, round: &str, method: &str, path: &str, body: &Value) -> (Vec<String>, Vec<TcpStream>) {
+    fn change_while_stopped(
+        &self,
+        token: &str,
+        round: &str,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> (Vec<String>, Vec<TcpStream>) {
         self.prepare(token, round);
         stop(&self.0.workers[0]);
         let sent = self.send(token, round);
@@ -60,8 +70,14 @@ impl Frozen {
         };
         let busy = (0..SESSIONS).map(|no| (format!("{round}busy{no}"), "k"));
         let idle = (0..SESSIONS).flat_map(|no| ["peek", "act"].map(|key| (format!("{round}{no}"), key)));
-        let batches = busy.chain(idle).filter_map(|(session, key)| shown(session, key)).filter(|(status, _)| *status == 200);
-        batches.flat_map(|(_, batch)| batch["calls"].as_array().cloned().unwrap_or_default()).filter(|call| call["tool"] != "slow").collect()
+        let batches = busy
+            .chain(idle)
+            .filter_map(|(session, key)| shown(session, key))
+            .filter(|(status, _)| *status == 200);
+        batches
+            .flat_map(|(_, batch)| batch["calls"].as_array().cloned().unwrap_or_default())
+            .filter(|call| call["tool"] != "slow")
+            .collect()
     }
 
     /// Whether nothing but `slow` has run since then.
@@ -92,14 +108,62 @@ fn what_was_acknowledged_while_a_worker_stood_still_binds_it_when_it_continues()
     a_policy(&frozen);
 }
 
+#[test]
+fn one_worker_at_a_time_has_a_global_name_also_when_one_stands_still_with_it() {
+    let Some(fleet) = Fleet::with(TOML, 3) else { return };
+    let (workers, token) = (&fleet.workers, &fleet.token);
+    let deploys = || fleet.rig.lines("deploys");
+    let ask = |worker: usize, session: &str| {
+        let calls = json!({"key": "k", "wait": "none", "calls": [{"id": "c", "tool": "deploy"}]});
+        workers[worker].post(token, &format!("/v1/sessions/{session}/batches"), &calls);
+    };
+    let state = |session: &str| {
+        let answer = workers[1].ask(token, "GET", &format!("/v1/sessions/{session}/batches/k"), &Value::Null);
+        answer.map_or(Value::Null, |(_, batch)| batch["calls"][0].clone())
+    };
+    ask(0, "frozen");
+    until("the first one", || deploys().len() == 1);
+    ask(1, "waits");
+    until("a call that waits for the other worker", || {
+        state("waits")["waiting_for"]
+            .as_str()
+            .is_some_and(|why| why.contains("of another worker on global:deploy"))
+    });
+    stop(&workers[0]);
+    // What it began in the world ends; only its lease and the record of its call tell the others.
+    std::fs::write(fleet.rig.path("go"), "").expect("written");
+    until("the next one", || state("waits")["state"] == "succeeded");
+    assert_eq!(
+        state("frozen")["state"],
+        "unknown",
+        "the name is free only once the call that had it is settled"
+    );
+    workers[0].signal(Signal::CONT);
+    let sessions: Vec<String> = (0..9).map(|no| format!("s{no}")).collect();
+    for (no, session) in sessions.iter().enumerate() {
+        until("a worker that takes it", || {
+            let calls = json!({"key": "k", "wait": "none", "calls": [{"id": "c", "tool": "deploy"}]});
+            let answer =
+                workers[no % 3].ask(token, "POST", &format!("/v1/sessions/{session}/batches"), &calls);
+            matches!(answer, Some((200 | 202, _)))
+        });
+    }
+    until("all of them", || sessions.iter().all(|session| state(session)["state"] == "succeeded"));
+    let ledger = deploys();
+    assert_eq!(ledger.len(), 2 * (2 + sessions.len()), "{ledger:?}");
+    assert!(ledger.chunks(2).all(|pair| pair == ["+", "-"]), "two at once: {ledger:?}");
+}
+
 fn a_revoked_token(frozen: &Frozen) {
     let Fleet { workers, token, .. } = &frozen.0;
-    let made = workers[0].post(token, "/v1/tokens", &json!({"principal": "ada", "scopes": ["calls", "read"]}));
+    let made =
+        workers[0].post(token, "/v1/tokens", &json!({"principal": "ada", "scopes": ["calls", "read"]}));
     let (hers, id) = (made["token"].as_str().expect("a token"), made["id"].as_str().expect("an id"));
     for worker in workers {
         worker.get(hers, "/v1/sessions");
     }
-    let (ran, sent) = frozen.change_while_stopped(hers, "token", "DELETE", &format!("/v1/tokens/{id}"), &Value::Null);
+    let (_, sent) =
+        frozen.change_while_stopped(hers, "token", "DELETE", &format!("/v1/tokens/{id}"), &Value::Null);
     for worker in &workers[1..] {
         let (status, _) = worker.ask(hers, "GET", "/v1/sessions", &Value::Null).expect("it answers");
         assert_eq!(status, 401, "every other worker has forgotten it");
@@ -117,9 +181,11 @@ fn a_revoked_token(frozen: &Frozen) {
     // What was accepted before goes on.
     until("the calls that were accepted", || {
         let states = frozen.states("token");
-        states.len() == 2 * SESSIONS && states.iter().all(|call| ["succeeded", "unknown"].contains(&call["state"].as_str().unwrap_or("")))
+        states.len() == 2 * SESSIONS
+            && states
+                .iter()
+                .all(|call| ["succeeded", "unknown"].contains(&call["state"].as_str().unwrap_or("")))
     });
-    drop(ran);
 }
 
 fn a_paused_tool(frozen: &Frozen) {
@@ -128,10 +194,18 @@ fn a_paused_tool(frozen: &Frozen) {
     let (ran, sent) = frozen.change_while_stopped(token, "pause", "POST", "/v1/tools/peek/pause", &json!({}));
     // All is recorded, and waits; what was not taken is asked for again.
     sent.into_iter().for_each(|stream| _ = answer_of(stream));
-    until("requests that are taken again", || frozen.send(token, "pause").into_iter().all(|stream| matches!(answer_of(stream), Some((200 | 202, _)))));
+    until("requests that are taken again", || {
+        frozen
+            .send(token, "pause")
+            .into_iter()
+            .all(|stream| matches!(answer_of(stream), Some((200 | 202, _))))
+    });
     until("calls that wait for their tools", || {
         let states = frozen.states("pause");
-        states.len() == 4 * SESSIONS && states.iter().all(|call| call["waiting_for"].as_str().is_some_and(|why| why.starts_with("tool_paused")))
+        states.len() == 4 * SESSIONS
+            && states
+                .iter()
+                .all(|call| call["waiting_for"].as_str().is_some_and(|why| why.starts_with("tool_paused")))
     });
     frozen.assert_nothing_ran(&ran, "paused");
     for tool in ["peek", "act"] {
@@ -148,11 +222,19 @@ fn a_policy(frozen: &Frozen) {
     let rules = json!({"rules": [{"name": "nothing", "ruling": "deny", "when": {"tool": ["peek", "act"]}}]});
     let (ran, sent) = frozen.change_while_stopped(token, "policy", "PUT", "/v1/policy", &rules);
     sent.into_iter().for_each(|stream| _ = answer_of(stream));
-    until("requests that are taken again", || frozen.send(token, "policy").into_iter().all(|stream| matches!(answer_of(stream), Some((200 | 202, _)))));
+    until("requests that are taken again", || {
+        frozen
+            .send(token, "policy")
+            .into_iter()
+            .all(|stream| matches!(answer_of(stream), Some((200 | 202, _))))
+    });
     until("calls that are denied", || {
         let states = frozen.states("policy");
         states.len() == 4 * SESSIONS && states.iter().all(|call| call["state"] == "denied")
     });
     frozen.assert_nothing_ran(&ran, "denied");
-    assert_eq!(workers[0].get(token, "/v1/policy")["version"], workers[1].get(token, "/v1/policy")["version"]);
+    assert_eq!(
+        workers[0].get(token, "/v1/policy")["version"],
+        workers[1].get(token, "/v1/policy")["version"]
+    );
 }
