@@ -5,6 +5,7 @@ mod boxed;
 mod digest;
 mod granted;
 mod kinds;
+mod paused;
 
 pub(crate) use accept::{Host, Unclaimed, Unkeyed, compile, zero_of};
 pub use accept::{RegisterError, Registered};
@@ -346,29 +347,6 @@ impl Registry {
         }
     }
 
-    /// Whether there is a registered or provided tool of this name, or one that is paused and gone.
-    pub(crate) fn check_pausable(&self, name: &str) -> Result<(), NoSuchTool> {
-        let tools = self.tools.read();
-        if tools.base.get(name).is_some() || tools.paused.contains(name) {
-            return Ok(());
-        }
-        let nearest = scope::nearest(&[&tools.base], name);
-        Err(NoSuchTool { name: name.to_string(), nearest })
-    }
-
-    /// Pauses the registered or provided tools of these names, now and later, and no others, unless a later change is known.
-    pub(crate) fn pause_all(&self, number: u64, names: &BTreeSet<String>) {
-        let mut tools = self.tools.write();
-        if number <= tools.pauses {
-            return;
-        }
-        tools.pauses = number;
-        for name in &std::mem::replace(&mut tools.paused, names.clone()) {
-            tools.set_paused(name, false);
-        }
-        self.publish(tools);
-    }
-
     pub(crate) fn provide(&self, provider: Arc<dyn Provider>) -> Result<(), RegisterError> {
         let listed = list(&provider)?;
         let mut tools = self.tools.write();
@@ -425,9 +403,7 @@ impl Registry {
 
     /// Publishes a change: counted before any reader sees it, notified after the lock is released.
     fn publish(&self, tools: WriteGuard<'_, ToolTables>) {
-        for name in &tools.paused {
-            tools.set_paused(name, true);
-        }
+        tools.pause_known();
         self.generation.fetch_add(1, Ordering::SeqCst);
         drop(tools);
         if let Some(watcher) = self.watcher.get() {
@@ -437,14 +413,6 @@ impl Registry {
 }
 
 impl ToolTables {
-    fn set_paused(&self, name: &str, paused: bool) {
-        match self.base.get(name) {
-            Some(LayerEntry::Tool(tool)) => tool.paused.store(paused, Ordering::Relaxed),
-            Some(LayerEntry::Provided(provided)) => provided.paused.store(paused, Ordering::Relaxed),
-            None => {}
-        }
-    }
-
     /// Adds tools of a provider: all of them, or none.
     fn insert_all(&mut self, listed: Vec<Provided>) -> Result<(), RegisterError> {
         let mut inserted = Vec::with_capacity(listed.len());
