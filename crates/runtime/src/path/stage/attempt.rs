@@ -115,10 +115,9 @@ pub(crate) async fn run(
         Some(passage) => passage,
         None => Box::pin(Gate::pass(&rt, held)).await,
     };
-    if !may_begin(held, tool, start) {
+    if !may_begin(held, tool, start)? {
         return Ok(());
     }
-    check_lease(held)?;
     let (Start { attempt, intent, begins }, due_at) = (start, held.call.decision_time(&held.moment()));
     // What it waits for next is another wait.
     held.past.clock.parked_us = None;

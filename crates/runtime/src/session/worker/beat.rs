@@ -1,14 +1,14 @@
 //! Heartbeats: how a worker gets its lease, keeps it, and finds out that it is over.
 
 use super::record::LiveRecord;
-use super::{Worker, WorkerPlace, due_us, is_over};
-use crate::api::error::{SessionError, chain};
+use super::{Worker, WorkerPlace, due_us, gone, is_over};
+use crate::api::error::chain;
 use crate::api::keys::fresh_key;
 use crate::session::inner::Inner;
 use crate::session::wheel::Wheel;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use windlass_store::{Change, Receipt, RecordChange, RecordGuard, Refused, Store, StoreError, StoreSpace};
+use windlass_store::{Change, Receipt, RecordChange, RecordGuard, Refused, StoreError, StoreSpace};
 
 /// A worker's own view of its lease.
 struct Beating {
