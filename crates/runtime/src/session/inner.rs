@@ -154,7 +154,7 @@ pub(crate) struct Inner {
     pub(crate) began_at: Timestamp,
     /// The policy in force.
     pub(crate) policy: PolicyCell,
-    /// What it has adopted of that which is changed for all workers at once.
+    /// The numbers of the changes for all workers that it has adopted.
     pub(crate) adopted: AdoptedOrders,
     pub(crate) toolbox_secrets: BTreeMap<String, Vec<String>>,
     pub(crate) folders: Vec<PathBuf>,

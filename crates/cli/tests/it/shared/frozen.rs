@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::net::TcpStream;
 
-/// What workers remember of tokens would outlast every test; a lease does not.
+/// Workers remember tokens for longer than any test takes; a lease is shorter.
 const TOML: &str = "[limits]\nheartbeat_ms = 100\nlease_ms = 800\nknock_ms = 50\ntoken_known_ms = 600000\n\n\
     [tools.peek]\ncommand = [\"sh\", \"-c\", \"echo peek >> ran\"]\nclass = \"read\"\n\n\
     [tools.act]\ncommand = [\"sh\", \"-c\", \"echo act >> ran\"]\nclass = \"once\"\n\n\

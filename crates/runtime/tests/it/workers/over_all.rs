@@ -1,4 +1,4 @@
-//! What holds over all workers: the policy and pauses, for one that stood still as well, and `global:` names.
+//! Rules over all workers: the policy and pauses, for one that stood still as well, and `global:` names.
 
 use super::{LEASE, Member, one, workers};
 use crate::rig::{Count, batch, call, echo, n, spec};
