@@ -131,7 +131,18 @@ impl Fleet {
 
     fn batch(&self, worker: usize, session: &str, key: &str) -> Value {
         let batch = json!({"key": key, "wait": "settled", "calls": [{"id": "c", "tool": "echo", "args": {"message": key}}]});
-        self.workers[worker].post(&self.token, &format!("/v1/sessions/{session}/batches"), &batch)
+        let path = format!("/v1/sessions/{session}/batches");
+        let mut answer = Value::Null;
+        // What was under way at a worker that dies or leaves is asked for again, as clients do.
+        until("the end of a call", || match self.workers[worker].ask(&self.token, "POST", &path, &batch) {
+            Some((200 | 202, told)) => {
+                answer = told;
+                answer["calls"][0]["state"] == "succeeded"
+            }
+            Some((503, _)) => false,
+            other => panic!("{path}: {other:?}"),
+        });
+        answer
     }
 }
 
