@@ -309,15 +309,11 @@ async fn of_those_who_look_after_a_dead_worker_each_session_has_one() {
     let id = a.id().await;
     a.store.freeze(true);
     while workers(&shared).await.contains(&id) {
-        for other in &others {
-            other.step_if_idle(&shared).await;
-        }
+        over_all::step_together(&others, &shared).await;
     }
     // One that takes a session has no call of it yet, and so is idle.
     while !shared.open_batches(None).await.unwrap().is_empty() {
-        for other in &others {
-            other.step_if_idle(&shared).await;
-        }
+        over_all::step_together(&others, &shared).await;
     }
     for other in &others {
         other.runtime.idle().await;

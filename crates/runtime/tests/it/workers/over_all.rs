@@ -236,3 +236,13 @@ async fn passes(member: &Member) {
         tokio::task::yield_now().await;
     }
 }
+
+/// Time passes for all of them, or for none: one that stands still for its calls must not be outlived by the others.
+pub(super) async fn step_together(members: &[Member], shared: &MemoryStore) {
+    if members.iter().any(|member| member.runtime.open_calls() > 0) {
+        return tokio::task::yield_now().await;
+    }
+    for member in members {
+        member.step(shared).await;
+    }
+}
