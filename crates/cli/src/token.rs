@@ -100,6 +100,6 @@ async fn revoke(keeper: &Keeper, id: &str, as_json: bool) -> anyhow::Result<()> 
     }
     match as_json {
         true => show::json(&json!({"revoked": true})),
-        false => show::text("revoked; the server rejects it within a second"),
+        false => show::text("revoked"),
     }
 }

@@ -368,6 +368,7 @@ pub mod error {
     pub use crate::features::grants::GrantError;
     pub use crate::features::inbox::InboxError;
     pub use crate::features::pairs::PairError;
+    pub use crate::features::pauses::PauseError;
     pub use crate::features::policy::{CheckError, PolicyError};
     pub use crate::features::schedules::ScheduleError;
     pub use crate::features::toolboxes::ToolboxError;

@@ -14,7 +14,7 @@ use crate::api::pending::Completed;
 use crate::features::awaits;
 use crate::features::catalog;
 use crate::features::inbox;
-use crate::features::policy;
+use crate::features::orders;
 use crate::features::retention;
 use crate::features::schedules;
 use crate::features::tasks;
@@ -34,7 +34,7 @@ use crate::session::owner::Session;
 use crate::session::plugs::{FollowUp, Plugs};
 use crate::session::wheel;
 use crate::tools::provider::Provider;
-use crate::tools::registry::{Listed, NoSuchTool, RegisterError, Registered};
+use crate::tools::registry::{Listed, RegisterError, Registered};
 use crate::tools::request::BatchRequest;
 use crate::tools::scope::{Overlay, OverlayGuard};
 use crate::tools::tool::Tool;
@@ -52,6 +52,7 @@ const PLUGS: Plugs = Plugs {
     resume: |rt| Box::pin(taking::resume(rt)),
     drive: drive::start,
     drive_here: |held| Box::pin(drive::start_here(held)),
+    adopt_orders: orders::adopt,
     follow_up,
     own_tools: || tasks::tools::all().into(),
     catalog_tools: || catalog::tools::all().into(),
@@ -79,7 +80,7 @@ impl Runtime {
         inner.owners.begin(&inner);
         inner.wheel.collect_at(inner.clock.elapsed_us().saturating_add(artifacts::sweep_us(&inner.limits)));
         retention::begin(&inner);
-        policy::begin(&inner);
+        orders::begin(&inner);
         webhooks::begin(&inner);
         toolboxes::begin(&inner);
         inner.tasks.spawn(wheel::keep(inner.wheel.clone(), Arc::downgrade(&inner)));
@@ -318,17 +319,6 @@ impl Runtime {
     pub fn attach(&self, session: &str, overlay: impl Into<Arc<Overlay>>) -> OverlayGuard {
         let no = self.0.registry.attach(session, overlay.into());
         OverlayGuard { registry: Arc::downgrade(&self.0.registry), session: session.to_string(), no }
-    }
-
-    /// Pauses a registered or provided tool: none of its calls start until it is resumed; running calls
-    /// continue. A replacement is paused too; a tool that shadows it in an overlay is not.
-    pub fn pause(&self, tool: &str) -> Result<(), NoSuchTool> {
-        self.0.registry.set_paused(tool, true)
-    }
-
-    /// Resumes a paused tool.
-    pub fn resume_tool(&self, tool: &str) -> Result<(), NoSuchTool> {
-        self.0.registry.set_paused(tool, false)
     }
 
     /// Adds the tools of a provider; each is loaded at its first use. If any name is too similar to an

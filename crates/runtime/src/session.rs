@@ -24,6 +24,7 @@ pub(crate) mod log;
 pub(crate) mod loops;
 pub(crate) mod meters;
 pub(crate) mod notices;
+pub(crate) mod orders;
 pub(crate) mod outgoing;
 pub(crate) mod owner;
 pub(crate) mod owners;

@@ -71,13 +71,15 @@ pub struct Caller {
     pub(crate) token: Option<Arc<str>>,
     /// Whether that is the login of a browser.
     pub(crate) page: bool,
+    /// The number of the last revocation of a token when its own was read.
+    pub(crate) checked: u64,
 }
 
 impl Caller {
     /// The owner of the data folder.
     pub fn local() -> Caller {
         let (principal, scopes) = (LOCAL.into(), TokenScope::ALL.into());
-        Caller { principal, scopes, approves: Arc::default(), token: None, page: false }
+        Caller { principal, scopes, approves: Arc::default(), token: None, page: false, checked: 0 }
     }
 
     /// Whether it has this scope.

@@ -162,18 +162,21 @@ impl Api {
 
     /// Checks that the caller may use the session; an unused one becomes the caller's.
     pub async fn claim(&self, caller: &Caller, session: &str) -> Result<(), Problem> {
+        self.0.tokens.check_again(caller).await?;
         self.record_live(session).await?;
         self.0.sessions.claim(caller, session, self.now()).await
     }
 
     /// Checks that the caller may use the session; reports it as missing otherwise.
     pub(crate) async fn session(&self, caller: &Caller, session: &str) -> Result<(), Problem> {
+        self.0.tokens.check_again(caller).await?;
         self.record_live(session).await?;
         self.0.sessions.check(caller, session).await
     }
 
     /// Checks that the caller may use the session, or may open it.
     pub(crate) async fn usable_session(&self, caller: &Caller, session: &str) -> Result<(), Problem> {
+        self.0.tokens.check_again(caller).await?;
         self.record_live(session).await?;
         self.0.sessions.check_usable(caller, session).await
     }

@@ -74,13 +74,13 @@ pub(crate) fn surface() -> Vec<Route> {
         Route::get("/v1/workers", Read, overview::workers).called("list_workers").answers::<PageView<WorkerEntry>>("Lists the workers of the store."),
         Route::post("/v1/logins", Read, logins::make_code).called("create_login").takes::<LoginCodeBody>().makes::<LoginCodeView>("Creates a code that logs a browser in to the dashboard, once.").or(&[InvalidToken, TooManyTokens]),
         Route::post("/login", OPEN, logins::log_in).called("log_in").takes::<LoginBody>().answers::<PageLoginView>("Logs a browser in, with a code or a token. The login is a token in two halves: the page key, and a cookie.").or(&[WrongToken, TooManyTokens, TooManyRequests]),
-        Route::post("/v1/logout", Read, logins::log_out).called("log_out").takes::<wire::Nothing>().answers::<LogoutReceipt>("Ends the login of a browser.").or(&[Unfit]),
+        Route::post("/v1/logout", Read, logins::log_out).called("log_out").takes::<wire::Nothing>().answers::<LogoutReceipt>("Ends the login of a browser.").or(&[Unfit, Unacknowledged]),
 
         Route::get("/v1/tools", Read, tools::list).called("list_tools").asks::<wire::Paging>().answers::<PageView<ToolView>>("Lists the tools, by name."),
         Route::get("/v1/tools/{name}", Read, tools::show).called("get_tool").answers::<ToolView>("Shows one tool."),
         Route::post("/v1/tools/{name}/check", Read, tools::check).called("check_call").takes::<CallCheckBody>().answers::<CallCheck>("Checks a call without making it: its arguments, the repairs, and the ruling of the policy.").or(&[NoSuchTool, ProviderFailed]),
-        Route::post("/v1/tools/{name}/pause", Admin, tools::pause).called("pause_tool").takes::<wire::Nothing>().answers::<ToolView>("Pauses a tool: none of its calls start."),
-        Route::post("/v1/tools/{name}/resume", Admin, tools::resume).called("resume_tool").takes::<wire::Nothing>().answers::<ToolView>("Resumes a paused tool."),
+        Route::post("/v1/tools/{name}/pause", Admin, tools::pause).called("pause_tool").takes::<wire::Nothing>().answers::<ToolView>("Pauses a tool: none of its calls start; answered when every worker has adopted that.").or(&[Unacknowledged, Unfit]),
+        Route::post("/v1/tools/{name}/resume", Admin, tools::resume).called("resume_tool").takes::<wire::Nothing>().answers::<ToolView>("Resumes a paused tool.").or(&[Unacknowledged, Unfit]),
 
         Route::post("/v1/sessions", Calls, sessions::open).called("open_session").takes::<wire::NewSession>().makes::<SessionView>("Opens a session.").or(&[NotFound, Gone, Conflict, SessionClosed, InvalidSession, TooManyChildren, Draining]),
         Route::get("/v1/sessions", Read, sessions::list).called("list_sessions").asks::<wire::Paging>().answers::<PageView<SessionView>>("Lists the sessions, by name."),
@@ -179,7 +179,7 @@ pub(crate) fn surface() -> Vec<Route> {
 
         Route::get("/v1/tokens", Admin, tokens::list).called("list_tokens").asks::<wire::Paging>().answers::<PageView<TokenView>>("Lists tokens (secrets are never shown)."),
         Route::post("/v1/tokens", Admin, tokens::make).called("create_token").takes::<wire::NewToken>().makes::<NewTokenView>("Creates a token; its secret is returned only once.").or(&[InvalidToken, TooManyTokens]),
-        Route::delete("/v1/tokens/{id}", Admin, tokens::revoke).called("revoke_token").answers::<Revoked>("Revokes a token."),
+        Route::delete("/v1/tokens/{id}", Admin, tokens::revoke).called("revoke_token").answers::<Revoked>("Revokes a token; answered when every worker refuses it.").or(&[Unacknowledged]),
 
         Route::get("/v1/toolboxes", Tools, toolboxes::list).called("list_toolboxes").asks::<wire::Paging>().answers::<PageView<Toolbox>>("Lists the toolboxes, by name."),
         Route::get("/v1/toolboxes/{toolbox}", Tools, toolboxes::show).called("get_toolbox").answers::<Toolbox>("Shows one toolbox."),

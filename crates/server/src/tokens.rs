@@ -48,8 +48,17 @@ pub struct Tokens {
 
 struct CachedToken {
     kept: Arc<KeptToken>,
-    read_us: u64,
+    read: TokenReading,
     bucket: Bucket,
+}
+
+/// When a token was read.
+#[derive(Clone, Copy)]
+struct TokenReading {
+    /// By the clock that never jumps.
+    at_us: u64,
+    /// The number of the last revocation before.
+    revocations: u64,
 }
 
 /// The stored record of a token, under its hash.
@@ -128,17 +137,18 @@ impl Tokens {
         }
         let made = || token_hash(self.store.secret(), token);
         let hash = guest.map_or_else(|| made().into(), |guest| guest.hash_of(token, made));
-        let now_us = self.clock.elapsed_us();
+        let reading = self.reading();
+        let now_us = reading.at_us;
         let fresh_us = self.limits.token_known_ms.saturating_mul(1_000);
         if let Some(known) = self.lock().get_mut(&*hash)
-            && now_us.saturating_sub(known.read_us) < fresh_us
+            && self.is_fresh(known, reading, fresh_us)
         {
             return self.used(known, &hash, now_us);
         }
         let record = self.store.record(StoreSpace::Token.shelf(), &hash).await?;
         let mut known = self.lock();
         match record.as_ref().and_then(read).map(Arc::new) {
-            Some(kept) => self.used(self.renewed(&mut known, &hash, kept, now_us), &hash, now_us),
+            Some(kept) => self.used(self.renewed(&mut known, &hash, kept, reading), &hash, now_us),
             None => {
                 known.remove(&*hash);
                 Err(wrong())
@@ -159,10 +169,10 @@ impl Tokens {
 
     /// Whether the token of this hash is still valid, for a long request or response. Does not count as a use.
     pub(crate) async fn still_good(&self, hash: &str) -> Result<(), Problem> {
-        let now_us = self.clock.elapsed_us();
+        let reading = self.reading();
         // Callers check twice in `token_known_ms`.
         let fresh_us = self.limits.token_known_ms.saturating_mul(1_000) / 2;
-        let fresh = |known: &&CachedToken| now_us.saturating_sub(known.read_us) < fresh_us;
+        let fresh = |known: &&CachedToken| self.is_fresh(known, reading, fresh_us);
         let known = self.lock().get(hash).filter(fresh).map(|known| known.kept.clone());
         if let Some(kept) = known {
             return self.not_expired(&kept);
@@ -174,8 +184,30 @@ impl Tokens {
             return Err(wrong());
         };
         self.not_expired(&kept)?;
-        self.renewed(&mut known, hash, kept, now_us);
+        self.renewed(&mut known, hash, kept, reading);
         Ok(())
+    }
+
+    /// Looks again at the token of a caller that was let in before a token was revoked: what it asked for may have been kept waiting.
+    pub(crate) async fn check_again(&self, caller: &Caller) -> Result<(), Problem> {
+        let is_known = caller.checked == self.runtime.revocations() && self.runtime.is_current();
+        match &caller.token {
+            Some(hash) if !is_known => self.still_good(hash).await,
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// A reading of the store that begins now.
+    fn reading(&self) -> TokenReading {
+        TokenReading { at_us: self.clock.elapsed_us(), revocations: self.runtime.revocations() }
+    }
+
+    /// Whether what was read of a token still counts: it is not old, no token was revoked since, and nobody can have been told that one
+    /// was without this worker.
+    fn is_fresh(&self, known: &CachedToken, now: TokenReading, fresh_us: u64) -> bool {
+        now.at_us.saturating_sub(known.read.at_us) < fresh_us
+            && now.revocations == known.read.revocations
+            && self.runtime.is_current()
     }
 
     fn not_expired(&self, kept: &KeptToken) -> Result<(), Problem> {
@@ -212,20 +244,35 @@ impl Tokens {
         Ok((items, next))
     }
 
-    /// Revokes a token. `false`: there is none with this id.
+    /// Revokes a token; once this returns, every worker refuses it. `false`: there is none with this id.
     pub async fn revoke(&self, id: &str) -> Result<bool, Problem> {
         let mut page = self.page(None, PAGE).await?;
         while let Some(last) = page.last().map(|record| record.key.clone()) {
             let is_it = |record: &&StoredRecord| read(record).is_some_and(|kept| kept.id == id);
             if let Some(record) = page.iter().find(is_it) {
                 self.remove_file(&record.key)?;
-                self.commit(RecordChange::remove(StoreSpace::Token, record.key.as_str())).await?;
-                self.lock().remove(&record.key);
+                self.forget_everywhere(&record.key).await?;
                 return Ok(true);
             }
             page = self.page(Some(&last), PAGE).await?;
         }
         Ok(false)
+    }
+
+    /// Removes the record of a token, and has every worker forget what it has read of it.
+    async fn forget_everywhere(&self, hash: &str) -> Result<(), Problem> {
+        self.commit(RecordChange::remove(StoreSpace::Token, hash)).await?;
+        self.lock().remove(hash);
+        let behind = self.runtime.tokens_revoked().await?;
+        if behind.is_empty() {
+            return Ok(());
+        }
+        let told = format!(
+            "the token is revoked, but {} have not said that they refuse it; each does within {} ms once it reaches the store",
+            behind.join(", "),
+            self.limits.token_known_ms
+        );
+        Err(Problem::new(ProblemCode::Unacknowledged, told))
     }
 
     async fn is_recorded(&self, token: &str) -> Result<bool, Problem> {
@@ -265,15 +312,15 @@ impl Tokens {
         known: &'a mut HashMap<String, CachedToken>,
         hash: &str,
         kept: Arc<KeptToken>,
-        read_us: u64,
+        read: TokenReading,
     ) -> &'a mut CachedToken {
         let known = known.entry(hash.to_string()).or_insert_with(|| {
             let usual = u32::try_from(self.limits.token_requests_per_minute).unwrap_or(u32::MAX);
             let count = kept.requests_per_minute.unwrap_or(usual);
-            let bucket = Bucket::full(Rate { count, period_us: MINUTE_US }, read_us);
-            CachedToken { kept: kept.clone(), read_us, bucket }
+            let bucket = Bucket::full(Rate { count, period_us: MINUTE_US }, read.at_us);
+            CachedToken { kept: kept.clone(), read, bucket }
         });
-        (known.kept, known.read_us) = (kept, read_us);
+        (known.kept, known.read) = (kept, read);
         known
     }
 
@@ -285,14 +332,16 @@ impl Tokens {
 
     /// Counts a request.
     fn used(&self, known: &mut CachedToken, hash: &Arc<str>, now_us: u64) -> Result<Caller, Problem> {
-        let CachedToken { kept, bucket, .. } = known;
+        let CachedToken { kept, bucket, read } = known;
+        let checked = read.revocations;
         self.not_expired(kept)?;
         let due_us = bucket.due_us(now_us);
         if due_us <= now_us {
             bucket.take(now_us);
             let (principal, scopes) = (kept.principal.clone(), kept.scopes.clone());
             let approves = kept.approves.clone();
-            return Ok(Caller { principal, scopes, approves, token: Some(hash.clone()), page: kept.page });
+            let (token, page) = (Some(hash.clone()), kept.page);
+            return Ok(Caller { principal, scopes, approves, token, page, checked });
         }
         let wait_ms = due_us.saturating_sub(now_us).div_ceil(1_000);
         let told = format!("this token has exceeded its rate; try again in {wait_ms} ms");

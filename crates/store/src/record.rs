@@ -92,6 +92,10 @@ pub enum StoreSpace {
     Webhook = 71,
     /// Codes that log a browser in once, by their hashes.
     Login = 73,
+    /// Changes for all workers at once, apart from the policy: paused tools, and the number of revocations.
+    Order = 75,
+    /// The `global:` names that calls hold, and the workers that wait for them, on a store that several workers share.
+    GlobalName = 76,
     /// Toolboxes by their names, and the pieces of their manifests.
     Toolbox = 74,
 }

@@ -1,5 +1,7 @@
 //! Several processes of the real binary on one PostgreSQL: any of them takes any request, and sessions move when one leaves or dies.
 
+mod frozen;
+
 use crate::rig::Rig;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -43,6 +45,11 @@ impl Worker {
     }
 
     fn ask(&self, token: &str, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
+        answer_of(self.send(token, method, path, body)?)
+    }
+
+    /// Sends a request, whose answer is read later.
+    fn send(&self, token: &str, method: &str, path: &str, body: &Value) -> Option<TcpStream> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut stream = TcpStream::connect(&self.at).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -52,17 +59,7 @@ impl Worker {
             "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer {token}\r\ncontent-length: {length}\r\n\r\n{body}"
         )
         .ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        let status = head.split(' ').nth(1)?.parse().ok()?;
-        let body = match head.to_lowercase().contains("transfer-encoding: chunked") {
-            true => body
-                .split_once("\r\n")
-                .map_or("", |(_, rest)| rest.rsplit_once("\r\n0\r\n").map_or(rest, |(body, _)| body)),
-            false => body,
-        };
-        Some((status, serde_json::from_str(body).unwrap_or(Value::Null)))
+        Some(stream)
     }
 
     fn get(&self, token: &str, path: &str) -> Value {
@@ -95,6 +92,21 @@ impl Drop for Worker {
     }
 }
 
+/// The answer to a request that was sent.
+fn answer_of(mut stream: TcpStream) -> Option<(u16, Value)> {
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let body = match head.to_lowercase().contains("transfer-encoding: chunked") {
+        true => body
+            .split_once("\r\n")
+            .map_or("", |(_, rest)| rest.rsplit_once("\r\n0\r\n").map_or(rest, |(body, _)| body)),
+        false => body,
+    };
+    Some((status, serde_json::from_str(body).unwrap_or(Value::Null)))
+}
+
 struct Fleet {
     rig: Rig,
     cluster: Cluster,
@@ -105,8 +117,12 @@ struct Fleet {
 
 impl Fleet {
     fn new(count: usize) -> Option<Fleet> {
+        Fleet::with(TOML, count)
+    }
+
+    fn with(toml: &str, count: usize) -> Option<Fleet> {
         let cluster = Cluster::alone(env!("CARGO_TARGET_TMPDIR"), |_| Ok(String::new()))?;
-        let (rig, store) = (Rig::with(TOML), cluster.database());
+        let (rig, store) = (Rig::with(toml), cluster.database());
         let names = ["one", "two", "three"];
         let workers: Vec<Worker> =
             names.iter().take(count).map(|name| Worker::start(&rig, &store, name)).collect();
@@ -116,7 +132,18 @@ impl Fleet {
 
     fn batch(&self, worker: usize, session: &str, key: &str) -> Value {
         let batch = json!({"key": key, "wait": "settled", "calls": [{"id": "c", "tool": "echo", "args": {"message": key}}]});
-        self.workers[worker].post(&self.token, &format!("/v1/sessions/{session}/batches"), &batch)
+        let path = format!("/v1/sessions/{session}/batches");
+        let mut answer = Value::Null;
+        // What was under way at a worker that dies or leaves is asked for again, as clients do.
+        until("the end of a call", || match self.workers[worker].ask(&self.token, "POST", &path, &batch) {
+            Some((200 | 202, told)) => {
+                answer = told;
+                answer["calls"][0]["state"] == "succeeded"
+            }
+            Some((503, _)) => false,
+            other => panic!("{path}: {other:?}"),
+        });
+        answer
     }
 }
 

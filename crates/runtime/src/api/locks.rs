@@ -118,6 +118,8 @@ table! {
         Secrets,
         /// The sessions under a worker's lease, and the workers it watches. Alone.
         Worker,
+        /// The `global:` names that calls of a worker hold and wait for. Alone.
+        GlobalNames,
         /// The toolboxes, their processes and their attempts. Late, since an attempt can be dropped under any lock.
         Toolboxes,
         /// The operations of an attempt that a toolbox has. Looked at while the attempts are listed.

@@ -10,13 +10,13 @@ mod stored;
 pub use check::{CallCheck, CheckError, CheckedCondition, CheckedRule, PolicyCheck, PolicyQuestion};
 
 use crate::api::answer;
-use crate::api::error::{SessionError, chain};
+use crate::api::error::SessionError;
 use crate::api::limits::Limits;
 use crate::features::approvals;
+use crate::features::orders;
 use crate::session::inner::{Inner, Runtime};
+use crate::session::orders::Order;
 use crate::session::policy::{CurrentPolicy, PolicyState};
-use crate::session::wheel::WakeTime;
-use crate::session::worker;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -206,38 +206,18 @@ impl PolicyVersion {
     }
 }
 
-/// Looks for versions of other workers from time to time, if there may be any.
-pub(crate) fn begin(rt: &Arc<Inner>) {
-    if rt.owners.has_others() {
-        look_later(rt);
-    }
-}
-
-fn look_later(rt: &Arc<Inner>) {
-    let due_us = rt.clock.elapsed_us().saturating_add(rt.limits.knock_ms.saturating_mul(1_000));
-    // The alarm is for all sessions.
-    rt.wheel.alarm_session(WakeTime { due_us, wall: None }, &Arc::from(""), |rt, _| {
-        let rt = rt.clone();
-        rt.tasks.clone().spawn(async move {
-            if let Err(error) = look(&rt).await {
-                tracing::warn!(error = %chain(&error), "the policy could not be read again; it is tried later");
-            }
-            look_later(&rt);
-        });
-    });
-}
-
-/// Takes a version that another worker has stored.
-async fn look(rt: &Arc<Inner>) -> Result<(), SessionError> {
+/// Takes a version that another worker has stored. `true`: there was one.
+pub(super) async fn look(rt: &Arc<Inner>) -> Result<bool, SessionError> {
+    let before = rt.policy.version();
     load(rt).await?;
     let writer = rt.slots.of::<PolicyWriter>();
     let _alone = writer.0.lock().await;
     let newest = stored::newest(&*rt.store).await?;
     if newest.generation == rt.slots.of::<SeenGeneration>().0.load(Ordering::Relaxed) {
-        return Ok(());
+        return Ok(rt.policy.version() != before);
     }
     install(rt, newest.generation, newest.read.unwrap_or_else(|| Ok(StoredPolicy::default())));
-    Ok(())
+    Ok(rt.policy.version() != before)
 }
 
 /// Loads the policy once, before the first session is taken: no call runs without it.
@@ -414,18 +394,6 @@ async fn acknowledged(rt: &Arc<Inner>, version: u64) -> Result<(), PolicyError> 
     if !rt.owners.has_others() {
         return Ok(());
     }
-    let until_us =
-        rt.clock.elapsed_us().saturating_add(rt.limits.policy_acknowledge_ms.saturating_mul(1_000));
-    loop {
-        let workers = worker::behind(rt, version).await?;
-        let now_us = rt.clock.elapsed_us();
-        if workers.is_empty() {
-            return Ok(());
-        }
-        if now_us >= until_us {
-            return Err(PolicyError::Unacknowledged { version, workers });
-        }
-        let pause_us = rt.limits.knock_ms.saturating_mul(1_000);
-        rt.wheel.until(now_us.saturating_add(pause_us).min(until_us)).await;
-    }
+    let workers = orders::behind(rt, Order::Policy, version).await?;
+    if workers.is_empty() { Ok(()) } else { Err(PolicyError::Unacknowledged { version, workers }) }
 }

@@ -26,6 +26,7 @@ use crate::session::plugs::FollowUp;
 use crate::session::same;
 use crate::session::still;
 use crate::session::turns::{DrivenCall, Turn, Turns};
+use crate::session::worker::names;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -96,6 +97,11 @@ async fn drive(mut held: Box<Held>) -> Result<DriveOutcome, Lost> {
                 attempt::Pinned::Tool(tool) => match Turns::take(held) {
                     Turn::Now(started, now_us) => {
                         held = started;
+                        let names = names::wanted(&held);
+                        if !names.is_empty() && !Box::pin(names::take(&held, names)).await? {
+                            names::park(held);
+                            return Ok(DriveOutcome::Parked);
+                        }
                         attempt::run(&mut held, &tool, start, now_us).await?;
                     }
                     Turn::Later => return Ok(DriveOutcome::Parked),
@@ -167,6 +173,7 @@ fn answer(on: &DriveContext, ended: Vec<EndedCall>, durable: Result<(), Lost>) {
     match durable {
         Ok(()) => {
             let told = same::ended(session, &ended);
+            names::left(rt, ended.iter().map(|ended| ended.id));
             if batch.settle(ended, &session.loops, &rt.limits) {
                 session.forget(batch);
             }

@@ -220,8 +220,12 @@ pub(crate) fn live(rt: &Inner, wanted: impl Fn(&str) -> bool) -> Vec<(CallId, Op
     let whys = rt.turns.why(rt.clock.elapsed_us(), found.iter().map(|found| found.id));
     let known: HashMap<CallId, (String, String)> =
         found.iter().map(|found| (found.id, (found.open.call.clone(), found.open.tool.clone()))).collect();
+    let worker = rt.owners.worker();
     let told = found.into_iter().zip(whys).map(|(mut found, why)| {
-        found.open.waiting_for = why.and_then(|why| tell(rt, &found, &why, &known));
+        found.open.waiting_for = match worker.as_ref().and_then(|worker| worker.name_awaited_by(found.id)) {
+            Some(name) => Some(WaitingFor::new(Wait::Claim, &format!("of another worker on {name}"))),
+            None => why.and_then(|why| tell(rt, &found, &why, &known)),
+        };
         (found.id, found.open)
     });
     told.collect()

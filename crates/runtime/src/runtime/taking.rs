@@ -4,6 +4,7 @@ use crate::api::error::SessionError;
 use crate::api::limits::SessionLimits;
 use crate::features::awaits;
 use crate::features::files;
+use crate::features::pauses;
 use crate::features::policy;
 use crate::features::removal;
 use crate::features::retention;
@@ -19,6 +20,7 @@ use crate::session::owner::Session;
 use crate::session::plugs::Taking;
 use crate::session::principal::SessionRecords;
 use crate::session::turns::{DrivenCall, Turns};
+use crate::session::worker::names;
 use crate::tools::scope::{Narrowing, ScopeLine};
 use std::sync::{Arc, OnceLock};
 
@@ -33,6 +35,7 @@ pub(super) fn open_or_take<'a>(rt: &'a Arc<Inner>, name: &'a str, opening: Sessi
 
 async fn take(rt: &Arc<Inner>, name: &str, opening: SessionRecords) -> Result<Arc<Session>, SessionError> {
     policy::load(rt).await?;
+    pauses::load(rt).await?;
     toolboxes::load(rt).await?;
     let is_removed = removal::is_begun(rt, name).await?;
     webhooks::load(rt).await?;
@@ -61,6 +64,7 @@ async fn take(rt: &Arc<Inner>, name: &str, opening: SessionRecords) -> Result<Ar
     // Before any call of the session continues: started calls hold their claims, and nothing overtakes
     // earlier requests.
     Turns::enter_left(&mut left);
+    names::inherit(rt, &left);
     if let Err(error) = hear(rt, &session).await {
         let count = left.len() as u64;
         rt.turns.leave(rt, left.iter().map(|held| DrivenCall { id: held.id, fresh: false }));
@@ -98,6 +102,7 @@ async fn hear(rt: &Arc<Inner>, session: &Arc<Session>) -> Result<(), SessionErro
 
 /// Continues unfinished work of features in abandoned sessions: removals, schedules and webhooks.
 pub(super) async fn resume(rt: &Arc<Inner>) -> Result<(), SessionError> {
+    pauses::load(rt).await?;
     removal::go_on_with_all(rt).await?;
     schedules::resume(rt).await?;
     webhooks::resume(rt).await

@@ -11,6 +11,7 @@ use crate::session::events::Feeds;
 use crate::session::gate::Gate;
 use crate::session::held::due_us;
 use crate::session::meters::Meters;
+use crate::session::orders::AdoptedOrders;
 use crate::session::outgoing::Outgoing;
 use crate::session::owner::Session;
 use crate::session::owners::{Embedded, Owners};
@@ -153,6 +154,8 @@ pub(crate) struct Inner {
     pub(crate) began_at: Timestamp,
     /// The policy in force.
     pub(crate) policy: PolicyCell,
+    /// The numbers of the changes for all workers that it has adopted.
+    pub(crate) adopted: AdoptedOrders,
     pub(crate) toolbox_secrets: BTreeMap<String, Vec<String>>,
     pub(crate) folders: Vec<PathBuf>,
     /// The secrets in memory.
@@ -231,6 +234,7 @@ impl Inner {
             address: config.address,
             began_at,
             policy: PolicyCell::new(config.policy),
+            adopted: AdoptedOrders::default(),
             toolbox_secrets: config.toolbox_secrets,
             folders: config.folders,
             secrets: Arc::new(Vaults::new(config.secret_key)),

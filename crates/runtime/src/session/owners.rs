@@ -4,10 +4,12 @@
 //! rest of the runtime does not know which one it has.
 
 use crate::api::answer::wall_time;
+use crate::api::clock::Clock;
 use crate::api::error::{Lost, SessionError};
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
 use crate::session::plugs::Plugged;
+use crate::session::worker::Worker;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
@@ -36,6 +38,15 @@ pub(crate) trait Owners: Send + Sync {
 
     /// Registers a session that was made with a right of this id. Refused if that right is over by now.
     fn acquired(&self, session: &Arc<Session>, id: Option<&Arc<str>>) -> Result<(), Lost>;
+
+    /// Whether no other process can have taken it for dead by now, and so gone on without asking it. Asked before every start.
+    fn stands(&self, clock: &dyn Clock) -> bool;
+
+    /// It as one of several workers, if it is one.
+    fn worker(&self) -> Option<Arc<Worker>>;
+
+    /// Has the others know soon what it has adopted.
+    fn tell_soon(&self);
 
     /// Decides what becomes of a session that was lost for this reason.
     fn lost(&self, lost: &Lost) -> AfterLoss;
@@ -203,6 +214,17 @@ impl Owners for Embedded {
     fn acquired(&self, _: &Arc<Session>, _: Option<&Arc<str>>) -> Result<(), Lost> {
         Ok(())
     }
+
+    #[inline]
+    fn stands(&self, _: &dyn Clock) -> bool {
+        true
+    }
+
+    fn worker(&self) -> Option<Arc<Worker>> {
+        None
+    }
+
+    fn tell_soon(&self) {}
 
     fn lost(&self, lost: &Lost) -> AfterLoss {
         match lost {

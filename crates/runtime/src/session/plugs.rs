@@ -24,6 +24,8 @@ pub(crate) struct Plugs {
     pub(crate) open_or_take: for<'a> fn(&'a Arc<Inner>, &'a str, SessionRecords) -> Taking<'a>,
     /// Continues unfinished work of features in abandoned sessions.
     pub(crate) resume: for<'a> fn(&'a Arc<Inner>) -> Plugged<'a, Result<(), SessionError>>,
+    /// Reads and adopts what holds for all workers: the policy, revoked tokens, paused tools.
+    pub(crate) adopt_orders: for<'a> fn(&'a Arc<Inner>) -> Plugged<'a, Result<(), SessionError>>,
     /// Drives a parked call, in a task of its own.
     pub(crate) drive: fn(Box<Held>),
     /// Drives a parked call in the caller's task, as far as it gets at once.

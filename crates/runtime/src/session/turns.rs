@@ -22,7 +22,7 @@ use crate::session::owner::Session;
 use crate::session::patience;
 use crate::session::wheel::WakeTime;
 use crate::tools::registry::Registered;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 use wants::{by_class, claims};
@@ -352,6 +352,15 @@ impl Turns {
     /// A session is released: its limits are read again when it is taken.
     pub(crate) fn forget_session(&self, session: SessionNo) {
         self.lock().planner.set_session(session, [None; 2]);
+    }
+
+    /// The names above all `global:` ones that a call claims, in their order.
+    pub(crate) fn global_names(&self, call: CallId) -> Vec<String> {
+        let state = self.lock_as_it_is();
+        let claims = state.planner.claims(call).into_iter().flat_map(Claims::iter);
+        let global = claims.filter(|claim| claim.name.is_global());
+        let names: BTreeSet<&str> = global.filter_map(|claim| claim.name.levels().next()).collect();
+        names.into_iter().map(str::to_string).collect()
     }
 
     /// The current limits of running and waiting calls.

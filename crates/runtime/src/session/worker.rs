@@ -7,32 +7,35 @@
 //! anybody saw it. So by the time that others may take its sessions it has released them, unless it was
 //! stopped meanwhile; then its fences are refused, and it releases them when it continues.
 
+mod beat;
 mod knock;
 mod list;
+pub(crate) mod names;
 mod others;
 mod record;
 mod sweep;
 
-pub(crate) use record::behind;
+pub(crate) use record::{behind, is_any_known};
 
+use crate::api::clock::Clock;
 use crate::api::error::{Lost, SessionError};
-use crate::api::keys::fresh_key;
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::held::due_us;
 use crate::session::inner::Inner;
+use crate::session::orders::Order;
 use crate::session::owner::Session;
 use crate::session::owners::{AfterLoss, OtherWorker, OwnerPlace, Owners, Right, WokenBy, WorkerEntry};
 use crate::session::plugs::Plugged;
 use crate::session::wheel::Wheel;
+use names::GlobalNames;
 use record::LiveRecord;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::{Notify, watch};
-use windlass_core::ids::SessionNo;
+use windlass_core::ids::{CallId, SessionNo};
 use windlass_store::{
-    Change, Receipt, RecordChange, RecordGuard, Refused, Row, Space, Store, StoreError, StoreSpace,
-    StoredRecord, Wakes,
+    RecordChange, RecordGuard, Refused, Row, Space, Store, StoreError, StoreSpace, StoredRecord, Wakes,
 };
 
 /// The target of wakes that are for every worker.
@@ -46,9 +49,14 @@ const OWNER: &str = "worker";
 pub(crate) struct Leases(Arc<Worker>);
 
 /// This runtime as one of several.
-struct Worker {
+pub(crate) struct Worker {
     /// Its watchers end when the runtime is gone.
     standing: watch::Sender<LeaseStanding>,
+    /// The end of its lease, by the clock that never jumps; 0 without one. What was stopped for longer than its lease finds out by this
+    /// alone, before it has done anything.
+    until_us: AtomicU64,
+    /// The `global:` names that its calls hold and wait for.
+    names: GlobalNames,
     /// Whether it leaves: others know that from its record.
     leaving: AtomicBool,
     /// Whether it has left, so that it writes no more heartbeats.
@@ -85,6 +93,8 @@ impl Default for Worker {
     fn default() -> Worker {
         Worker {
             standing: watch::Sender::new(LeaseStanding::Without),
+            until_us: AtomicU64::new(0),
+            names: GlobalNames::default(),
             leaving: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
             hurry: Arc::default(),
@@ -118,9 +128,10 @@ impl Owners for Leases {
             wheel: rt.wheel.clone(),
             standing: self.0.standing.subscribe(),
         };
-        rt.tasks.spawn(keep_beating(place()));
+        rt.tasks.spawn(beat::keep_beating(place()));
         rt.tasks.spawn(sweep::keep_looking(place()));
         rt.tasks.spawn(knock::keep_hearing(place()));
+        rt.tasks.spawn(names::keep(place()));
     }
 
     fn id(&self) -> Option<Arc<str>> {
@@ -142,6 +153,21 @@ impl Owners for Leases {
 
     fn acquired(&self, session: &Arc<Session>, id: Option<&Arc<str>>) -> Result<(), Lost> {
         self.0.owns(session, id)
+    }
+
+    #[inline]
+    fn stands(&self, clock: &dyn Clock) -> bool {
+        // One that has left is not waited for either.
+        let has_left = self.0.has_left.load(Ordering::SeqCst);
+        !has_left && clock.elapsed_us() < self.0.until_us.load(Ordering::Acquire)
+    }
+
+    fn worker(&self) -> Option<Arc<Worker>> {
+        Some(self.0.clone())
+    }
+
+    fn tell_soon(&self) {
+        self.0.hurry.notify_one();
     }
 
     /// Whatever became of it, the store tells who owns it now.
@@ -241,164 +267,6 @@ async fn gone(standing: &mut watch::Receiver<LeaseStanding>) {
     while standing.changed().await.is_ok() {}
 }
 
-/// A worker's own view of its lease.
-struct Beating {
-    id: Arc<str>,
-    /// Its record under an earlier id.
-    before: Option<Arc<str>>,
-    /// The generation of its record when it was last acknowledged; 0 before the first time.
-    generation: u64,
-    /// Whether a heartbeat got no answer since then: it may have been applied.
-    in_doubt: bool,
-    /// The end of its lease, by the clock that never jumps; `None` if it has no lease.
-    until_us: Option<u64>,
-}
-
-/// Writes heartbeats until the runtime is gone. If they are not acknowledged in time the worker loses its
-/// sessions, and starts again under another id.
-async fn keep_beating(mut place: WorkerPlace) {
-    let mut beating: Option<Beating> = None;
-    loop {
-        let (sent_us, answer) = {
-            let Some((rt, worker)) = place.upgrade() else { return };
-            let mine = match beating.take() {
-                Some(mine) => mine,
-                None => match fresh_key() {
-                    Ok(id) => Beating::new(id.into(), None),
-                    Err(error) => return worker.failed(error),
-                },
-            };
-            if worker.has_left.load(Ordering::SeqCst) {
-                return;
-            }
-            let sent_us = rt.clock.elapsed_us();
-            let answer = rt.store.commit(mine.beat(&worker.live(&rt)));
-            beating = Some(mine);
-            (sent_us, answer)
-        };
-        let Some(mine) = &mut beating else { return };
-        let answered = tokio::select! {
-            biased;
-            () = gone(&mut place.standing) => return,
-            () = place.wheel.until(mine.until_us.unwrap_or(u64::MAX)) => None,
-            answered = answer => Some(answered),
-        };
-        let Some((rt, worker)) = place.upgrade() else { return };
-        let mut outcome = mine.heard(&rt, &worker, sent_us, answered);
-        if let HeartbeatOutcome::Doubtful = outcome {
-            outcome = mine.decide(&rt).await;
-        }
-        let next_us = match outcome {
-            HeartbeatOutcome::Alive => due_us(sent_us, rt.limits.heartbeat_ms),
-            HeartbeatOutcome::Again => rt.clock.elapsed_us(),
-            HeartbeatOutcome::Failed | HeartbeatOutcome::Doubtful => {
-                due_us(rt.clock.elapsed_us(), rt.limits.heartbeat_ms)
-            }
-            HeartbeatOutcome::Over => {
-                worker.lose_lease(&rt);
-                beating = mine.anew();
-                continue;
-            }
-        };
-        let wake_us = next_us.min(mine.until_us.unwrap_or(u64::MAX));
-        let hurry = worker.hurry.clone();
-        // Nothing here keeps the runtime or its standing alive.
-        drop((rt, worker));
-        tokio::select! {
-            sleeping = place.sleep(wake_us) => if !sleeping { return },
-            () = hurry.notified() => {}
-        }
-    }
-}
-
-/// The outcome of a heartbeat.
-enum HeartbeatOutcome {
-    Alive,
-    /// It was acknowledged too late to count.
-    Again,
-    /// The store did not take it; it may take the next.
-    Failed,
-    /// It was refused, perhaps because of an earlier heartbeat that got no answer.
-    Doubtful,
-    /// The lease is over.
-    Over,
-}
-
-impl Beating {
-    fn new(id: Arc<str>, before: Option<Arc<str>>) -> Beating {
-        Beating { id, before, generation: 0, in_doubt: false, until_us: None }
-    }
-
-    /// The changes of a heartbeat. The guard allows no record that others wrote or removed: they took this worker for dead.
-    fn beat(&self, live: &LiveRecord) -> Vec<Change> {
-        let beat = RecordChange::put(StoreSpace::Worker, &*self.id, live.bytes())
-            .guarded(RecordGuard::Generation(self.generation));
-        let former = self.before.iter().map(|before| RecordChange::remove(StoreSpace::Worker, &**before));
-        // The heartbeat is the last one.
-        former.chain([beat]).map(Change::from).collect()
-    }
-
-    /// Handles the answer to a heartbeat.
-    fn heard(
-        &mut self,
-        rt: &Inner,
-        worker: &Worker,
-        sent_us: u64,
-        answered: Option<StoreReply>,
-    ) -> HeartbeatOutcome {
-        let now_us = rt.clock.elapsed_us();
-        match answered.map(|answered| answered.map(|mut receipts| receipts.pop())) {
-            Some(Ok(Some(Ok(receipt)))) => {
-                (self.generation, self.in_doubt, self.before) = (receipt.generation, false, None);
-                let until_us = due_us(sent_us, rt.limits.lease_ms);
-                if now_us >= self.until_us.unwrap_or(u64::MAX) {
-                    return HeartbeatOutcome::Over;
-                }
-                if now_us >= until_us {
-                    return if self.until_us.is_some() {
-                        HeartbeatOutcome::Over
-                    } else {
-                        HeartbeatOutcome::Again
-                    };
-                }
-                self.until_us = Some(until_us);
-                worker.stands(&self.id);
-                HeartbeatOutcome::Alive
-            }
-            Some(Ok(Some(Err(Refused::Changed { .. })))) if self.in_doubt => HeartbeatOutcome::Doubtful,
-            Some(Ok(Some(Err(_)) | None)) => HeartbeatOutcome::Over,
-            Some(Err(error)) if self.until_us.is_none_or(|until_us| now_us < until_us) => {
-                self.in_doubt = true;
-                if self.until_us.is_none() {
-                    worker.failed(error);
-                }
-                HeartbeatOutcome::Failed
-            }
-            Some(Err(_)) | None => HeartbeatOutcome::Over,
-        }
-    }
-
-    /// Decides about a heartbeat without an answer by its record: if it is alive, this worker wrote it.
-    async fn decide(&mut self, rt: &Inner) -> HeartbeatOutcome {
-        match rt.store.record(StoreSpace::Worker.shelf(), &self.id).await {
-            Ok(Some(record)) if !is_over(&record) => {
-                (self.generation, self.in_doubt) = (record.generation, false);
-                HeartbeatOutcome::Again
-            }
-            Ok(_) => HeartbeatOutcome::Over,
-            Err(_) => HeartbeatOutcome::Failed,
-        }
-    }
-
-    /// This worker without anything, under a fresh id. `None`: there is no randomness for one.
-    fn anew(&self) -> Option<Beating> {
-        let id = fresh_key().ok()?.into();
-        Some(Beating::new(id, Some(self.id.clone())))
-    }
-}
-
-type StoreReply = Result<Vec<Result<Receipt, Refused>>, StoreError>;
-
 impl Worker {
     /// Its id, once it has a lease.
     async fn id(&self) -> Result<Arc<str>, SessionError> {
@@ -419,10 +287,17 @@ impl Worker {
         }
     }
 
+    /// The `global:` name of another worker that a call waits for.
+    pub(crate) fn name_awaited_by(&self, call: CallId) -> Option<String> {
+        self.names.awaited_by(call)
+    }
+
     /// The content of its record.
     fn live(&self, rt: &Inner) -> LiveRecord {
         LiveRecord {
             policy: rt.policy.version(),
+            revocations: Some(rt.adopted.number(Order::Revocations)),
+            pauses: Some(rt.adopted.number(Order::Pauses)),
             address: rt.address.clone(),
             since: rt.began_at.0,
             leaving: self.leaving.load(Ordering::SeqCst),
@@ -455,6 +330,11 @@ impl Worker {
         }
     }
 
+    /// Whether it may own sessions under this id.
+    fn stands_as(&self, id: &Arc<str>) -> bool {
+        matches!(&*self.standing.borrow(), LeaseStanding::Lease(known) if known == id)
+    }
+
     fn stands(&self, id: &Arc<str>) {
         self.standing.send_if_modified(|standing| {
             let is_new = !matches!(standing, LeaseStanding::Lease(known) if known == id);
@@ -480,6 +360,7 @@ impl Worker {
         // No session is taken under this lease once the list is taken.
         let sessions = {
             let mut state = self.state.lock();
+            self.until_us.store(0, Ordering::Release);
             self.standing.send_replace(LeaseStanding::Without);
             std::mem::take(&mut state.sessions)
         };

@@ -5,6 +5,7 @@ mod boxed;
 mod digest;
 mod granted;
 mod kinds;
+mod paused;
 
 pub(crate) use accept::{Host, Unclaimed, Unkeyed, compile, zero_of};
 pub use accept::{RegisterError, Registered};
@@ -16,7 +17,7 @@ use crate::tools::place::BatchPlace;
 use crate::tools::provider::{Provided, Provider, Summary};
 use crate::tools::scope::{self, Layer, LayerEntry, Overlay, ScopeLine, ScopeLink};
 use crate::tools::tool::Tool;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use windlass_core::tool::{ToolSpec, check_name};
@@ -80,6 +81,10 @@ type Replaced = (Arc<Registered>, Option<Arc<Registered>>);
 struct ToolTables {
     base: Layer,
     providers: Vec<Arc<dyn Provider>>,
+    /// The names of paused tools, whether they are there or not.
+    paused: BTreeSet<String>,
+    /// The number of the last change of those.
+    pauses: u64,
     /// By the session's name, in the order in which they were attached.
     overlays: HashMap<String, Vec<AttachedProvider>>,
     overlays_ever: u64,
@@ -342,21 +347,6 @@ impl Registry {
         }
     }
 
-    /// Pauses or resumes a registered or provided tool.
-    pub(crate) fn set_paused(&self, name: &str, paused: bool) -> Result<(), NoSuchTool> {
-        let tools = self.tools.write();
-        match tools.base.get(name) {
-            Some(LayerEntry::Tool(tool)) => tool.paused.store(paused, Ordering::Relaxed),
-            Some(LayerEntry::Provided(provided)) => provided.paused.store(paused, Ordering::Relaxed),
-            None => {
-                let nearest = scope::nearest(&[&tools.base], name);
-                return Err(NoSuchTool { name: name.to_string(), nearest });
-            }
-        }
-        self.publish(tools);
-        Ok(())
-    }
-
     pub(crate) fn provide(&self, provider: Arc<dyn Provider>) -> Result<(), RegisterError> {
         let listed = list(&provider)?;
         let mut tools = self.tools.write();
@@ -413,6 +403,7 @@ impl Registry {
 
     /// Publishes a change: counted before any reader sees it, notified after the lock is released.
     fn publish(&self, tools: WriteGuard<'_, ToolTables>) {
+        tools.pause_known();
         self.generation.fetch_add(1, Ordering::SeqCst);
         drop(tools);
         if let Some(watcher) = self.watcher.get() {
@@ -507,6 +498,12 @@ mod tests {
         }
     }
 
+    impl Registry {
+        fn look_at(&self, name: &str) -> Arc<Registered> {
+            self.known(&place(), name).expect("it is there")
+        }
+    }
+
     fn place() -> BatchPlace {
         BatchPlace::new("s".into(), "k".into(), None)
     }
@@ -520,8 +517,14 @@ mod tests {
         let changes: [(&str, &dyn Fn() -> bool); 11] = [
             ("register", &|| registry.register(tool("x")).is_ok()),
             ("replace", &|| registry.replace(tool("x")).is_ok()),
-            ("pause", &|| registry.set_paused("x", true).is_ok()),
-            ("resume", &|| registry.set_paused("x", false).is_ok()),
+            ("pause", &|| {
+                registry.pause_all(1, &["x".to_string()].into());
+                registry.look_at("x").is_paused()
+            }),
+            ("resume", &|| {
+                registry.pause_all(2, &BTreeSet::new());
+                !registry.look_at("x").is_paused()
+            }),
             ("unregister", &|| registry.unregister("x").is_some()),
             ("attach", &|| registry.attach("s", overlay()) == 0),
             ("detach", &|| {
@@ -542,7 +545,8 @@ mod tests {
             assert_ne!(registry.generation(), before, "{what}");
         }
         let before = registry.generation();
-        assert!(registry.set_paused("x", true).is_err());
+        assert!(registry.check_pausable("x").is_err());
+        registry.pause_all(2, &["x".to_string()].into());
         assert!(registry.register(tool("no spaces")).is_err());
         registry.lend(&place, None);
         assert_eq!(registry.generation(), before, "nothing changed");
@@ -575,7 +579,7 @@ mod tests {
         let count = told.clone();
         registry.watch(move || _ = count.fetch_add(1, Ordering::SeqCst));
         registry.register(tool("x")).unwrap();
-        registry.set_paused("x", true).unwrap();
+        registry.pause_all(1, &["x".to_string()].into());
         assert_eq!(told.load(Ordering::SeqCst), 2);
     }
 
@@ -584,7 +588,7 @@ mod tests {
         let (registry, place) = (Registry::new(Arc::default(), Vec::new), place());
         let provider: Arc<dyn Provider> = Arc::new(Shelf);
         registry.provide(provider.clone()).unwrap();
-        registry.set_paused("provided", true).unwrap();
+        registry.pause_all(1, &["provided".to_string()].into());
         for _ in 0..2 {
             let found = registry.look_up(&place, "provided").await;
             assert!(matches!(found, ToolLookup::Tool(tool) if tool.is_paused()));

@@ -280,13 +280,13 @@ async fn a_first_that_was_cancelled_before_it_ran_leaves_its_key() {
     let (on_disk, _folder) = sqlite();
     for runtime in [memory(), on_disk] {
         let mut desk = Desk::open(&runtime, same(EffectClass::Once));
-        runtime.pause("pay").unwrap();
+        runtime.pause("pay").await.unwrap();
         let waiting = submit(&runtime, pays("k", &["a", "b"])).await;
         followers(&runtime, 1).await;
         let open = runtime.open().await.unwrap();
         let first = open.iter().find(|open| open.id == "a").unwrap();
         runtime.cancel(Target::Call(&first.call), None).await.unwrap();
-        runtime.resume_tool("pay").unwrap();
+        runtime.resume_tool("pay").await.unwrap();
         desk.next("b").await.send(Ok(json!(1))).unwrap();
         assert_eq!(told(&[&waiting.settled().await.unwrap()]), "a cancelled(0), b succeeded(1)");
     }
@@ -552,14 +552,14 @@ async fn what_cannot_be_a_key_is_refused() {
 async fn a_call_that_is_prepared_anew_leaves_those_it_is_the_same_as_no_more() {
     let (runtime, ran) = (memory(), Count::default());
     runtime.register(echo(same(EffectClass::Keyed), &ran)).unwrap();
-    runtime.pause("pay").unwrap();
+    runtime.pause("pay").await.unwrap();
     let calls = vec![pay("a", json!({"n": 1, "m": 1})), pay("b", json!({"n": 1, "m": 2}))];
     let waiting = submit(&runtime, batch("k", calls)).await;
     followers(&runtime, 1).await;
     let dedupe = Some(Dedupe { key: "m{m}".into(), for_ms: None });
     let changed = ToolSpec { version: "2".into(), dedupe, ..same(EffectClass::Keyed) };
     runtime.replace(echo(changed, &ran)).unwrap();
-    runtime.resume_tool("pay").unwrap();
+    runtime.resume_tool("pay").await.unwrap();
     assert_eq!(told(&[&waiting.settled().await.unwrap()]), "a succeeded(1), b succeeded(1)");
     assert_eq!(ran.get(), 2);
     runtime.idle().await;

@@ -197,7 +197,7 @@ async fn after_a_restart_a_session_still_works_beside_it() {
     world.register(&runtime, EffectClass::Stepped);
     let two = || batch("k", vec![call("a", "asks", n(1)), call("b", "gone", n(2))]);
     runtime.register(world.says(spec("gone", EffectClass::Once))).unwrap();
-    runtime.pause("gone").unwrap();
+    runtime.pause("gone").await.unwrap();
     let submitted = runtime.submit("s", two()).await.unwrap();
     world.asked(1).await;
     waits(&submitted).await;
@@ -209,6 +209,8 @@ async fn after_a_restart_a_session_still_works_beside_it() {
     assert_eq!(states(&run(&runtime, "s", one("c", "says", 3)).await), "c succeeded");
     world.answer(&runtime, 0).await;
     runtime.register(world.says(spec("gone", EffectClass::Once))).unwrap();
+    // A pause outlives its process.
+    runtime.resume_tool("gone").await.unwrap();
     assert_eq!(states(&run(&runtime, "s", two()).await), "a succeeded, b succeeded");
 }
 
@@ -241,7 +243,7 @@ async fn a_call_that_never_started_gives_up_its_place_once_its_batch_is_answered
     let runtime = reopen(&folder);
     world.register(&runtime, EffectClass::Once);
     runtime.register(echo(spec("door", EffectClass::Once), &Count::default())).unwrap();
-    runtime.pause("door").unwrap();
+    runtime.pause("door").await.unwrap();
     let paused = runtime.submit("s", one("a", "door", 1)).await.unwrap();
     waits_for(&runtime, "tool_paused").await;
     let behind = runtime.submit("s", one("b", "says", 2)).await.unwrap();
@@ -249,7 +251,7 @@ async fn a_call_that_never_started_gives_up_its_place_once_its_batch_is_answered
     waits(&paused).await;
     assert_eq!(states(&paused.now().await.unwrap()), "a queued");
     assert_eq!(states(&behind.settled().await.unwrap()), "b succeeded");
-    runtime.resume_tool("door").unwrap();
+    runtime.resume_tool("door").await.unwrap();
     assert_eq!(states(&paused.settled().await.unwrap()), "a succeeded");
 }
 

@@ -83,6 +83,10 @@ impl Count {
         self.0.fetch_add(1, Ordering::SeqCst) + 1
     }
 
+    pub fn down(&self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
     pub fn get(&self) -> u32 {
         self.0.load(Ordering::SeqCst)
     }

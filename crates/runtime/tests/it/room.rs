@@ -327,8 +327,8 @@ async fn whatever_happens_everything_ends_and_nothing_is_kept() {
                 runtime.cancel(Target::Batch { session: &name, key: &key }, None).await.unwrap();
             }
             let paused = ["file", "rated"][round % 2];
-            runtime.pause(paused).unwrap();
-            runtime.resume_tool(paused).unwrap();
+            runtime.pause(paused).await.unwrap();
+            runtime.resume_tool(paused).await.unwrap();
         }
     }
     for submitted in submitted {

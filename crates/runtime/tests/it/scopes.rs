@@ -344,16 +344,16 @@ async fn a_paused_tool_stays_paused_when_it_is_replaced() {
         let tools = runtime.tools().into_iter().filter_map(|listed| listed.tool);
         tools.filter(|tool| tool.is_paused()).map(|tool| tool.spec.name.clone()).collect::<Vec<_>>().join(" ")
     };
-    runtime.pause("m").unwrap();
+    runtime.pause("m").await.unwrap();
     assert_eq!(paused(), "m");
     runtime.replace(says("m", "second")).unwrap();
     assert_eq!(paused(), "m");
     let shadow = overlay(&runtime, "one", "m");
     let _guard = runtime.attach("s", shadow);
     assert_eq!(who(&runtime, "s", "m").await, "one", "what shadows it is another tool");
-    runtime.resume_tool("m").unwrap();
+    runtime.resume_tool("m").await.unwrap();
     assert_eq!(paused(), "");
-    let unknown = runtime.pause("ohter").unwrap_err();
+    let unknown = runtime.pause("ohter").await.unwrap_err();
     assert_eq!(unknown.to_string(), r#"there is no tool "ohter"; did you mean "other"?"#);
-    assert_eq!(runtime.resume_tool("zzzzzz").unwrap_err().to_string(), r#"there is no tool "zzzzzz""#);
+    assert_eq!(runtime.resume_tool("zzzzzz").await.unwrap_err().to_string(), r#"there is no tool "zzzzzz""#);
 }

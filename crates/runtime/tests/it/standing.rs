@@ -61,7 +61,7 @@ async fn begin(runtime: &Runtime, what: &'static str) -> bool {
         "client" => runtime.register(client_tool(spec("t", EffectClass::Keyed))).unwrap(),
         "tool_paused" => {
             runtime.register(forever(spec("t", EffectClass::Read))).unwrap();
-            runtime.pause("t").unwrap();
+            runtime.pause("t").await.unwrap();
         }
         "claim" => {
             runtime.register(forever(spec("t", EffectClass::Once))).unwrap();

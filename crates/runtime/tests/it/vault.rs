@@ -272,12 +272,12 @@ async fn a_missing_secret_is_explained_to_operators_only() {
     // A call that refers to a secret which is gone by then.
     let seen = Seen::default();
     runtime.register(keeper("send", &seen)).unwrap();
-    runtime.pause("send").unwrap();
+    runtime.pause("send").await.unwrap();
     let waits =
         runtime.submit("s", batch("k3", vec![call("c", "send", json!({ "t": TOKEN }))])).await.unwrap();
     waits.admitted().await.unwrap();
     assert!(runtime.secrets("s").remove("token").await.unwrap());
-    runtime.resume_tool("send").unwrap();
+    runtime.resume_tool("send").await.unwrap();
     let answer = waits.settled().await.unwrap();
     assert_eq!(answer.calls[0].failure().unwrap().code, Code::SecretUnavailable);
     assert!(seen.lock().unwrap().is_empty());

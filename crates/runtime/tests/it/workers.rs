@@ -1,5 +1,6 @@
 //! Several workers on one store: who owns what, what becomes of the sessions of one that died, and of that one itself.
 
+mod over_all;
 use crate::rig::{Count, batch, call, echo, n, run, spec, states};
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,16 +107,6 @@ impl Member {
         let count = Count::default();
         self.runtime.register(echo(spec("x", class), &count)).unwrap();
         count
-    }
-}
-
-/// A step of each, once all are idle: while one works no time passes for it, and the others must not take it for dead.
-async fn step_together(members: &[Member], shared: &MemoryStore) {
-    if members.iter().any(|member| member.runtime.open_calls() > 0) {
-        return tokio::task::yield_now().await;
-    }
-    for member in members {
-        member.step(shared).await;
     }
 }
 
@@ -314,11 +305,11 @@ async fn of_those_who_look_after_a_dead_worker_each_session_has_one() {
     let id = a.id().await;
     a.store.freeze(true);
     while workers(&shared).await.contains(&id) {
-        step_together(&others, &shared).await;
+        over_all::step_together(&others, &shared).await;
     }
     // One that takes a session has no call of it yet, and so is idle.
     while !shared.open_batches(None).await.unwrap().is_empty() {
-        step_together(&others, &shared).await;
+        over_all::step_together(&others, &shared).await;
     }
     for other in &others {
         other.runtime.idle().await;

@@ -112,7 +112,7 @@ problem_codes! {
     SessionMoved = "session_moved", 503, "another worker took the session over while the request was under way, which may have been carried out; send it again after `Retry-After`, with its key if it has one";
     Overloaded = "overloaded", 503, "too many open calls, too many connections of this principal, or too many large bodies being read; `Retry-After` says when to come back";
     Draining = "draining", 503, "the server is stopping; its successor takes the batch";
-    Unacknowledged = "unacknowledged", 503, "the change of the policy or of a grant is stored, but a worker has not confirmed that it uses it; send it again to wait for that";
+    Unacknowledged = "unacknowledged", 503, "the change (of the policy, a grant, a token or a paused tool) is stored, but a worker has not confirmed that it uses it; send it again to wait for that";
     StoreUnavailable = "store_unavailable", 503, "the disk is full or fails, or the data folder was moved away; nothing new is accepted, running calls continue, and the server recovers once it can write (`Retry-After` says when to ask again)";
     Unreadable = "unreadable", 500, "a journal or a record of the session is damaged; other sessions are not affected. Restore the data folder from a backup. The [log](#the-log) has the place of the damage under the reference in the answer";
     Internal = "internal", 500, "the store is lost, or something else failed inside; everything acknowledged is safe. The cause is not shown: the [log](#the-log) has it under the reference in the answer";

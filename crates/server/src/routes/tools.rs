@@ -6,13 +6,14 @@ use crate::api::Api;
 use crate::extract::{Body, PathParams, QueryParams};
 use crate::problem::{Problem, ProblemCode};
 use crate::turns;
+use crate::undisturbed::undisturbed;
 use crate::view;
 use crate::wire::overview::CallCheckBody;
 use crate::wire::shown::{PageView, ToolView};
 use crate::wire::turns::{ToolQuery, WireTools};
 use crate::wire::{Nothing, Paging};
 use axum::extract::State;
-use windlass::error::NoSuchTool;
+use windlass::error::{NoSuchTool, PauseError};
 use windlass::tool::Listed;
 use windlass_args::names::nearest_name;
 
@@ -51,7 +52,9 @@ pub async fn pause(
     PathParams(name): PathParams<String>,
     Body(Nothing {}): Body<Nothing>,
 ) -> HandlerResult {
-    api.runtime().pause(&name).map_err(no_such_tool)?;
+    let runtime = api.runtime().clone();
+    let paused = name.clone();
+    undisturbed(async move { runtime.pause(&paused).await.map_err(Problem::from) }).await?;
     json(&find(&api, &name)?)
 }
 
@@ -72,7 +75,9 @@ pub async fn resume(
     PathParams(name): PathParams<String>,
     Body(Nothing {}): Body<Nothing>,
 ) -> HandlerResult {
-    api.runtime().resume_tool(&name).map_err(no_such_tool)?;
+    let runtime = api.runtime().clone();
+    let resumed = name.clone();
+    undisturbed(async move { runtime.resume_tool(&resumed).await.map_err(Problem::from) }).await?;
     json(&find(&api, &name)?)
 }
 
@@ -85,6 +90,20 @@ fn find(api: &Api, name: &str) -> Result<ToolView, Problem> {
             let nearest = nearest_name(name, names).map(|near| near.to_string());
             Err(no_such_tool(NoSuchTool { name: name.to_string(), nearest }))
         }
+    }
+}
+
+impl From<PauseError> for Problem {
+    fn from(error: PauseError) -> Problem {
+        let code = match &error {
+            PauseError::NoSuchTool(_) => ProblemCode::NotFound,
+            PauseError::Unacknowledged { .. } => ProblemCode::Unacknowledged,
+            PauseError::TooMany { .. } => ProblemCode::Unfit,
+            PauseError::Store(error) => return Problem::from(error.clone()),
+            // A kind that this server does not know yet.
+            _ => ProblemCode::Internal,
+        };
+        Problem::new(code, error.to_string())
     }
 }
 

@@ -148,9 +148,7 @@ impl Tokens {
             let told = "only the login of a browser can be ended so; revoke a token by its id";
             return Err(Problem::new(ProblemCode::Unfit, told));
         };
-        self.commit(RecordChange::remove(StoreSpace::Token, &**hash)).await?;
-        self.lock().remove(&**hash);
-        Ok(())
+        self.forget_everywhere(hash).await
     }
 
     /// Removes codes that nobody used in time.

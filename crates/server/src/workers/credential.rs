@@ -29,6 +29,8 @@ struct ForwardedCaller {
     approves: Arc<[String]>,
     token: Option<Arc<str>>,
     page: bool,
+    #[serde(default)]
+    checked: u64,
 }
 
 /// A caller that another worker has passed on.
@@ -55,6 +57,7 @@ pub(crate) fn sealed(
         approves: caller.approves.clone(),
         token: caller.token.clone(),
         page: caller.page,
+        checked: caller.checked,
     });
     let credential = Credential { to: to.to_string(), caller };
     let text = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&credential).unwrap_or_default());
@@ -87,6 +90,7 @@ pub(crate) fn opened(
         approves: caller.approves,
         token: caller.token,
         page: caller.page,
+        checked: caller.checked,
     }))
 }
 
@@ -104,7 +108,14 @@ mod tests {
 
     fn caller() -> Caller {
         let (principal, scopes) = ("ada".into(), [TokenScope::Read, TokenScope::Calls].into());
-        Caller { principal, scopes, approves: Arc::default(), token: Some("hash".into()), page: false }
+        Caller {
+            principal,
+            scopes,
+            approves: Arc::default(),
+            token: Some("hash".into()),
+            page: false,
+            checked: 7,
+        }
     }
 
     #[test]

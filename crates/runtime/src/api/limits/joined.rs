@@ -206,7 +206,7 @@ declare! {
     /// Requests of one token in a minute, unless the token says so: a client in a loop leaves room for others, and a process of a
     /// toolbox that makes three requests for each call is not slowed down.
     token_requests_per_minute = 120_000;
-    /// A token that was read is trusted for so many milliseconds: a revoked one is refused everywhere that soon.
+    /// A token that was read is trusted for so many milliseconds, unless one is revoked meanwhile.
     token_known_ms = 1_000;
     /// The title of a session stands in lists.
     session_title_chars_max = 200;

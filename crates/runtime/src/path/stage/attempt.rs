@@ -27,7 +27,7 @@ use crate::session::still;
 use crate::session::turns::Turns;
 use crate::session::vault::scrub_error;
 use crate::tools::registry::{Registered, ToolLookup};
-use begin::{begin_clock, may_begin, too_many_stuck, withhold};
+use begin::{begin_clock, check_lease, may_begin, may_start, too_many_stuck, withhold};
 use serde_json::Value;
 use std::future::Future;
 use std::pin::pin;
@@ -115,7 +115,7 @@ pub(crate) async fn run(
         Some(passage) => passage,
         None => Box::pin(Gate::pass(&rt, held)).await,
     };
-    if !may_begin(held, tool, start) {
+    if !may_begin(held, tool, start)? {
         return Ok(());
     }
     let (Start { attempt, intent, begins }, due_at) = (start, held.call.decision_time(&held.moment()));
@@ -127,9 +127,10 @@ pub(crate) async fn run(
         // Boxed, as all that is rare here, so that those that return at once need no room for it.
         Box::pin(commit_start(held)).await?;
         (began_us, is_recorded) = (None, true);
+        check_lease(held)?;
     }
-    // The policy may have changed while the start became durable, or the grant been revoked.
-    if is_recorded && !begins.is_under_way() && !(held.is_permitted(tool) && grants::still_stands(held)) {
+    // The policy may have changed while the start became durable, the tool been paused, or the grant been revoked.
+    if is_recorded && !begins.is_under_way() && !(may_start(held, tool) && grants::still_stands(held)) {
         return withhold(held, attempt);
     }
     let approved = held.permit.use_approval();

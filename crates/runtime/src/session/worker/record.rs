@@ -3,6 +3,7 @@
 use super::{is_over, sweep};
 use crate::api::error::SessionError;
 use crate::session::inner::Inner;
+use crate::session::orders::Order;
 use serde::{Deserialize, Serialize};
 use windlass_store::StoredRecord;
 
@@ -15,6 +16,12 @@ const POLICY: &str = "policy ";
 pub(super) struct LiveRecord {
     /// The version of the policy that it uses.
     pub(super) policy: u64,
+    /// The number of the last revocation of a token that it has adopted; of an earlier release nothing is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) revocations: Option<u64>,
+    /// The number of the last change of paused tools that it has adopted; of an earlier release nothing is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pauses: Option<u64>,
     /// The address of its server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) address: Option<String>,
@@ -48,12 +55,25 @@ impl LiveRecord {
     }
 }
 
-/// The workers that are not known to be over and have not said that they have this version of the policy.
-pub(crate) async fn behind(rt: &Inner, version: u64) -> Result<Vec<String>, SessionError> {
+/// The workers that are not known to be over and have not said that they have adopted this change. One of an earlier release says
+/// nothing of what it does not know, and is not waited for.
+pub(crate) async fn behind(rt: &Inner, order: Order, number: u64) -> Result<Vec<String>, SessionError> {
     let records = sweep::records(rt).await?;
-    let is_behind =
-        |record: &StoredRecord| !is_over(record) && LiveRecord::read(&record.value).policy < version;
+    let is_behind = |record: &StoredRecord| {
+        let live = LiveRecord::read(&record.value);
+        let said = match order {
+            Order::Policy => Some(live.policy),
+            Order::Revocations => live.revocations,
+            Order::Pauses => live.pauses,
+        };
+        !is_over(record) && said.is_some_and(|said| said < number)
+    };
     Ok(records.into_iter().filter(is_behind).map(|record| record.key).collect())
+}
+
+/// Whether the store knows any worker, alive or not.
+pub(crate) async fn is_any_known(rt: &Inner) -> Result<bool, SessionError> {
+    Ok(!sweep::records(rt).await?.is_empty())
 }
 
 #[cfg(test)]

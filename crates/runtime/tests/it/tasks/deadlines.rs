@@ -140,7 +140,7 @@ fn register(runtime: &Runtime, spec_of_work: ToolSpec, life: &Life, clock: &Manu
 /// Has `work` run as this way says.
 async fn start(runtime: &Runtime, way: Way, clock: &ManualClock) {
     ask(runtime, way, clock).await;
-    runtime.resume_tool("work").unwrap();
+    runtime.resume_tool("work").await.unwrap();
 }
 
 /// Asks for `work` as this way says. It may be paused.
@@ -153,7 +153,7 @@ async fn ask(runtime: &Runtime, way: Way, clock: &ManualClock) {
             drop(after(clock, submitted, BUDGET).await);
         }
         Way::Queue => {
-            runtime.pause("work").unwrap();
+            runtime.pause("work").await.unwrap();
             let submitted = submit(call("c", "work", n(1))).await.unwrap();
             drop(after(clock, submitted, Duration::from_secs(10)).await);
         }
@@ -296,7 +296,7 @@ async fn a_task_that_does_not_start_waits_longer_than_any_caller_would() {
         for restart in [false, true] {
             let ((mut runtime, clock, store), life) = (fresh(), Life::default());
             register(&runtime, once(Deadlines::default()), &life, &clock);
-            runtime.pause("work").unwrap();
+            runtime.pause("work").await.unwrap();
             ask(&runtime, way, &clock).await;
             until_parked(&runtime).await;
             clock.advance(11 * MINUTE);
@@ -304,7 +304,7 @@ async fn a_task_that_does_not_start_waits_longer_than_any_caller_would() {
                 drop(runtime);
                 runtime = owner(&store, &clock);
                 register(&runtime, once(Deadlines::default()), &life, &clock);
-                runtime.pause("work").unwrap();
+                runtime.pause("work").await.unwrap();
                 runtime.resume().await.unwrap();
                 until_parked(&runtime).await;
             }
@@ -313,7 +313,7 @@ async fn a_task_that_does_not_start_waits_longer_than_any_caller_would() {
                 tokio::task::yield_now().await;
             }
             until_parked(&runtime).await;
-            runtime.resume_tool("work").unwrap();
+            runtime.resume_tool("work").await.unwrap();
             let cx = life.attempt(1).await.cx;
             assert!(!cx.is_stopping(), "{way:?}, restart {restart}");
         }
@@ -347,7 +347,7 @@ async fn a_deadline_that_a_tool_states_or_a_call_asks_for_holds_for_tasks_too() 
         let queue = Deadlines { queue_ms: Some(1_000), ..Deadlines::default() };
         let (own, asked) = if stated { (queue, Deadlines::default()) } else { (Deadlines::default(), queue) };
         register(&runtime, once(own), &life, &clock);
-        runtime.pause("work").unwrap();
+        runtime.pause("work").await.unwrap();
         let request = CallRequest { deadlines: asked, ..as_task(call("c", "work", n(1))) };
         drop(run(&runtime, "s", batch("k", vec![request])).await);
         until_parked(&runtime).await;

@@ -14,19 +14,33 @@ use windlass_core::ids::AttemptNo;
 
 /// Whether the attempt may begin under the policy as it is now, for which it may have waited; then what its result brings into
 /// its session is noted. Else the call is judged anew.
-pub(super) fn may_begin(held: &mut Held, tool: &Registered, start: Start) -> bool {
+pub(super) fn may_begin(held: &mut Held, tool: &Registered, start: Start) -> Result<bool, Lost> {
+    check_lease(held)?;
     let is_granted = |held: &mut Held| held.call.opened.grant.is_none() || grants::take_use(held);
-    let may_begin = start.begins.is_under_way() || held.is_permitted(tool) && is_granted(held);
+    let may_begin = start.begins.is_under_way() || may_start(held, tool) && is_granted(held);
     if !may_begin {
         held.permit = HeldPermit::unjudged();
         Turns::ran(held, held.on.rt.clock.elapsed_us());
-        return false;
+        return Ok(false);
     }
     let exposes = held.on.session.exposure.add(tool.origin);
     if !exposes.is_empty() {
         held.carry(exposes);
     }
-    true
+    Ok(true)
+}
+
+/// Whether the call may start under what this worker has adopted.
+pub(super) fn may_start(held: &Held, tool: &Registered) -> bool {
+    held.is_permitted(tool) && !tool.is_paused()
+}
+
+/// Refuses a start that others may have ruled out meanwhile: a worker that was stopped for longer than its lease was not waited for.
+/// Then its session is no longer its own.
+#[inline]
+pub(super) fn check_lease(held: &Held) -> Result<(), Lost> {
+    let rt = &held.on.rt;
+    if rt.owners.stands(&*rt.clock) { Ok(()) } else { Err(Lost::Lease) }
 }
 
 /// When the attempt begins, by the clock that never jumps: at its turn, unless it waited for something more. From here on a jump
