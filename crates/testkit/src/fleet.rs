@@ -11,7 +11,7 @@ mod worker;
 
 use crate::chance::Chance;
 use crate::postgres::Cluster;
-use crate::postgres::proxy::{Cut, Proxy};
+use crate::postgres::proxy::{CommitCut, Proxy};
 use crate::progress::ProofProgress;
 use crate::results::ProofRecord;
 use anyhow::{Context, Result};
@@ -34,7 +34,7 @@ const CLASSES: [&str; 3] = ["read", "keyed", "once"];
 const WORKERS: usize = 3;
 /// Clients of a world.
 const CLIENTS: u64 = 4;
-/// Disturbances of one world before it is drained and checked.
+/// FleetTrouble of one world before it is drained and checked.
 const EVENTS_PER_WORLD: u64 = 60;
 /// A worker, or everything that is open, takes longer than this only if it is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ pub struct FleetOptions {
     /// Where the template of the database is kept.
     pub templates: PathBuf,
     /// The kind of disturbances.
-    pub disturbances: Disturbances,
+    pub trouble: FleetTrouble,
     /// How many of them.
     pub events: u64,
     pub seed: u64,
@@ -63,7 +63,7 @@ pub struct FleetOptions {
 
 /// A kind of disturbance of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disturbances {
+pub enum FleetTrouble {
     /// Kills, standstills, lost answers and crashes of the database.
     Faults,
     /// One after the other is asked to leave, and replaced: clients must not notice more than that it leaves.
@@ -72,7 +72,7 @@ pub enum Disturbances {
 
 /// One disturbance of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
+enum FleetEvent {
     Kill,
     /// Asked to leave, and started again.
     Replace,
@@ -85,14 +85,14 @@ enum Event {
 }
 
 /// How often each event is chosen.
-const EVENTS: [Event; 20] = {
-    let mut events = [Event::Kill; 20];
+const EVENTS: [FleetEvent; 20] = {
+    let mut events = [FleetEvent::Kill; 20];
     let mut at = 11;
     while at < 20 {
         events[at] = match at {
-            11..14 => Event::Stop,
-            14..19 => Event::Cut,
-            _ => Event::Crash,
+            11..14 => FleetEvent::Stop,
+            14..19 => FleetEvent::Cut,
+            _ => FleetEvent::Crash,
         };
         at += 1;
     }
@@ -192,7 +192,7 @@ pub fn run(options: &FleetOptions) -> Result<Option<FleetReport>> {
     {
         let (before, chance) = (report.events(), Chance::new(options.seed).branch(report.worlds));
         let folder = tempfile::Builder::new().prefix("windlass-fleet-").tempdir()?;
-        let proxy = tokio.block_on(Proxy::start(&cluster, Cut::AfterReply));
+        let proxy = tokio.block_on(Proxy::start(&cluster, CommitCut::AfterReply));
         let world = FleetWorld { options, cluster: &cluster, proxy: &proxy, folder: folder.path(), chance };
         let broken = world.run(&mut report)?;
         report.worlds += 1;
@@ -238,7 +238,7 @@ impl FleetWorld<'_> {
         let run = FleetRun {
             addresses,
             token,
-            undisturbed: self.options.disturbances == Disturbances::Upgrades,
+            undisturbed: self.options.trouble == FleetTrouble::Upgrades,
             over: AtomicBool::new(false),
             broken: Mutex::default(),
         };
@@ -291,23 +291,23 @@ impl FleetWorld<'_> {
     ) -> Result<()> {
         for number in 0..EVENTS_PER_WORLD.min(self.options.events.saturating_sub(report.events())) {
             self.pause(5, 400);
-            let (chosen, event) = match self.options.disturbances {
-                Disturbances::Faults => (self.chance.below(WORKERS as u64), self.chance.one_of(&EVENTS)),
-                Disturbances::Upgrades => (number % WORKERS as u64, Event::Replace),
+            let (chosen, event) = match self.options.trouble {
+                FleetTrouble::Faults => (self.chance.below(WORKERS as u64), self.chance.one_of(&EVENTS)),
+                FleetTrouble::Upgrades => (number % WORKERS as u64, FleetEvent::Replace),
             };
             let chosen = chosen as usize;
             match event {
-                Event::Replace => {
+                FleetEvent::Replace => {
                     workers[chosen].leave(PATIENCE)?;
                     workers[chosen].start_again(setup)?;
                     workers[chosen].until_ready(PATIENCE)?;
                     report.replaced += 1;
                 }
-                Event::Kill => {
+                FleetEvent::Kill => {
                     workers[chosen].restart(setup)?;
                     report.kills += 1;
                 }
-                Event::Stop => {
+                FleetEvent::Stop => {
                     let from = Instant::now();
                     workers[chosen].signal(Signal::STOP)?;
                     self.pause(setup.lease_ms * 6 / 5, setup.lease_ms * 3);
@@ -316,12 +316,13 @@ impl FleetWorld<'_> {
                     standstills.push(Standstill { worker, from, to });
                     report.stops += 1;
                 }
-                Event::Cut => {
-                    let cuts = [Cut::BeforeForwarding, Cut::AfterForwarding, Cut::AfterReply];
+                FleetEvent::Cut => {
+                    let cuts =
+                        [CommitCut::BeforeForwarding, CommitCut::AfterForwarding, CommitCut::AfterReply];
                     self.proxy.cut_next(self.chance.one_of(&cuts));
                     report.cuts += 1;
                 }
-                Event::Crash => {
+                FleetEvent::Crash => {
                     self.cluster.stop();
                     self.pause(0, 500);
                     self.cluster.start();

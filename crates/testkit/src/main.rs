@@ -156,9 +156,9 @@ fn fleet_options(args: &[String], lease_ms: u64) -> Result<fleet::FleetOptions> 
     Ok(fleet::FleetOptions {
         windlass: text(args, "--windlass")?.map_or_else(|| sibling("windlass"), |path| Ok(path.into()))?,
         templates: Build::like_this_program()?.target.join("tmp"),
-        disturbances: match args.iter().any(|arg| arg == "--upgrades") {
-            true => fleet::Disturbances::Upgrades,
-            false => fleet::Disturbances::Faults,
+        trouble: match args.iter().any(|arg| arg == "--upgrades") {
+            true => fleet::FleetTrouble::Upgrades,
+            false => fleet::FleetTrouble::Faults,
         },
         events: given("--count", 1_000)?,
         seed: given("--seed", 1)?,

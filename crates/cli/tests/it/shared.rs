@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
 use std::time::{Duration, Instant};
-use windlass_testkit::fleet::{Disturbances, FleetOptions};
+use windlass_testkit::fleet::{FleetOptions, FleetTrouble};
 use windlass_testkit::postgres::Cluster;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -148,11 +148,11 @@ impl Fleet {
 }
 
 /// The short form of `windlass-testkit workers`.
-fn disturbed(disturbances: Disturbances, events: u64) {
+fn disturbed(trouble: FleetTrouble, events: u64) {
     let options = FleetOptions {
         windlass: env!("CARGO_BIN_EXE_windlass").into(),
         templates: env!("CARGO_TARGET_TMPDIR").into(),
-        disturbances,
+        trouble,
         events,
         seed: 1,
         time_max: PATIENCE,
@@ -166,12 +166,12 @@ fn disturbed(disturbances: Disturbances, events: u64) {
 
 #[test]
 fn workers_are_killed_and_stopped_and_cut_off_and_nothing_is_lost_or_done_twice() {
-    disturbed(Disturbances::Faults, 12);
+    disturbed(FleetTrouble::Faults, 12);
 }
 
 #[test]
 fn workers_are_replaced_one_by_one_and_no_request_breaks_off() {
-    disturbed(Disturbances::Upgrades, 3);
+    disturbed(FleetTrouble::Upgrades, 3);
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {

@@ -46,7 +46,10 @@ pub fn check(history: &FleetHistory, report: &mut FleetReport) -> Vec<String> {
                 ));
             }
             report.repeated += did.len().saturating_sub(1) as u64;
-            found.extend(ended_as_its_class((n, class), batch.cancelled, &told.answer, did.len(), report));
+            let ended =
+                FleetCallEnd { n, class, answer: &told.answer, cancelled: batch.cancelled, did: did.len() };
+            *report.states.entry(format!("{class} {}", ended.state())).or_default() += 1;
+            found.extend(ended.problem());
             for (_, effect) in did.iter().filter(|(place, _)| *place >= told.effects) {
                 match history.standstills.iter().any(|still| still.explains(effect)) {
                     true => report.late += 1,
@@ -60,30 +63,41 @@ pub fn check(history: &FleetHistory, report: &mut FleetReport) -> Vec<String> {
     found
 }
 
-/// Whether a call ended as its class allows after what it did.
-fn ended_as_its_class(
-    (n, class): (&str, &str),
+/// A call that has ended, with the number of its effects.
+struct FleetCallEnd<'a> {
+    n: &'a str,
+    class: &'a str,
+    answer: &'a Value,
+    /// Whether somebody asked for its end.
     cancelled: bool,
-    answer: &Value,
     did: usize,
-    report: &mut FleetReport,
-) -> Option<String> {
-    let state = answer["state"].as_str().unwrap_or_default();
-    *report.states.entry(format!("{class} {state}")).or_default() += 1;
-    let effect = answer["outcome"]["effect"].as_str().unwrap_or_default();
-    let code = answer["outcome"]["failure"]["code"].as_str().unwrap_or_default();
-    let fits = match (state, class) {
-        ("succeeded", "once") => did == 1,
-        ("succeeded", _) => did >= 1,
-        ("unknown", "once") => did <= 1,
-        // What only reads has no effect, whatever it asked for.
-        ("cancelled", "read") => cancelled,
-        ("cancelled", _) => cancelled && (effect != "none" || did == 0) && (effect != "landed" || did > 0),
-        // The death of each worker that ran it.
-        ("failed", "read" | "keyed") => code == "poison",
-        _ => false,
-    };
-    (!fits).then(|| format!("R3: {class} call {n} acted {did} times and ended as {answer}"))
+}
+
+impl FleetCallEnd<'_> {
+    fn state(&self) -> &str {
+        self.answer["state"].as_str().unwrap_or_default()
+    }
+
+    /// The promise that is broken, if it has not ended as its class allows after so many effects.
+    fn problem(&self) -> Option<String> {
+        let FleetCallEnd { n, class, answer, cancelled, did } = *self;
+        let effect = answer["outcome"]["effect"].as_str().unwrap_or_default();
+        let code = answer["outcome"]["failure"]["code"].as_str().unwrap_or_default();
+        let fits = match (self.state(), class) {
+            ("succeeded", "once") => did == 1,
+            ("succeeded", _) => did >= 1,
+            ("unknown", "once") => did <= 1,
+            // What only reads has no effect, whatever it asked for.
+            ("cancelled", "read") => cancelled,
+            ("cancelled", _) => {
+                cancelled && (effect != "none" || did == 0) && (effect != "landed" || did > 0)
+            }
+            // The death of each worker that ran it.
+            ("failed", "read" | "keyed") => code == "poison",
+            _ => false,
+        };
+        (!fits).then(|| format!("R3: {class} call {n} acted {did} times and ended as {answer}"))
+    }
 }
 
 impl Standstill {

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 
 /// Where the connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
+pub enum CommitCut {
     /// The server never sees the COMMIT.
     BeforeForwarding,
     /// The server has the COMMIT, and may still be at it.
@@ -23,11 +23,11 @@ pub enum Cut {
 /// A proxy on a port of its own.
 pub struct Proxy {
     port: u16,
-    plan: Arc<Plan>,
+    plan: Arc<CutPlan>,
 }
 
-struct Plan {
-    cut: Mutex<Cut>,
+struct CutPlan {
+    cut: Mutex<CommitCut>,
     /// Every how many COMMITs; 0 for none.
     every: AtomicU32,
     /// How often it may still cut.
@@ -44,12 +44,12 @@ struct Plan {
 
 impl Proxy {
     /// Cuts at every so-maniest COMMIT, once [`cutting`](Proxy::cutting) has begun.
-    pub async fn start(cluster: &Cluster, cut: Cut) -> Proxy {
+    pub async fn start(cluster: &Cluster, cut: CommitCut) -> Proxy {
         Proxy::run(cluster.socket(), cut, false).await
     }
 
     /// Cuts at a COMMIT, and lets nobody through from then on.
-    pub async fn for_good(cluster: &Cluster, cut: Cut) -> Proxy {
+    pub async fn for_good(cluster: &Cluster, cut: CommitCut) -> Proxy {
         Proxy::run(cluster.socket(), cut, true).await
     }
 
@@ -60,7 +60,7 @@ impl Proxy {
     }
 
     /// Cuts at the next COMMIT, and at no other.
-    pub fn cut_next(&self, cut: Cut) {
+    pub fn cut_next(&self, cut: CommitCut) {
         *self.plan.cut.lock().unwrap() = cut;
         self.plan.left.store(1, Ordering::SeqCst);
         self.plan.every.store(1, Ordering::SeqCst);
@@ -83,12 +83,12 @@ impl Proxy {
         format!("host=127.0.0.1 port={} user={rest}", self.port)
     }
 
-    async fn run(socket: PathBuf, cut: Cut, for_good: bool) -> Proxy {
+    async fn run(socket: PathBuf, cut: CommitCut, for_good: bool) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let [every, seen, cuts, silent_below, connections] = [(); 5].map(|()| AtomicU32::new(0));
         let (closed, cut, left) = (AtomicBool::new(false), Mutex::new(cut), AtomicU32::new(u32::MAX));
-        let plan = Plan { cut, every, left, seen, cuts, for_good, closed, silent_below, connections };
+        let plan = CutPlan { cut, every, left, seen, cuts, for_good, closed, silent_below, connections };
         let plan = Arc::new(plan);
         let shared = Arc::clone(&plan);
         tokio::spawn(async move {
@@ -107,9 +107,9 @@ impl Proxy {
     }
 }
 
-impl Plan {
+impl CutPlan {
     /// Where the connection is cut at this COMMIT, if it is.
-    fn cut_here(&self) -> Option<Cut> {
+    fn cut_here(&self) -> Option<CommitCut> {
         let every = self.every.load(Ordering::SeqCst);
         if every == 0 || !(self.seen.fetch_add(1, Ordering::SeqCst) + 1).is_multiple_of(every) {
             return None;
@@ -122,7 +122,7 @@ impl Plan {
 }
 
 /// Carries both ways until one side ends or the plan says so; then both ends are closed.
-async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan, no: u32) {
+async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &CutPlan, no: u32) {
     let is_silent = || no < plan.silent_below.load(Ordering::SeqCst);
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();
@@ -138,14 +138,14 @@ async fn carry(mut client: TcpStream, mut server: UnixStream, plan: &Plan, no: u
         loop {
             let end = seen.commit(&message);
             let cut = end.and_then(|_| plan.cut_here());
-            if cut == Some(Cut::BeforeForwarding) {
+            if cut == Some(CommitCut::BeforeForwarding) {
                 return Ok::<(), std::io::Error>(());
             }
-            *swallowing.lock().unwrap() = end.filter(|_| cut == Some(Cut::AfterReply));
+            *swallowing.lock().unwrap() = end.filter(|_| cut == Some(CommitCut::AfterReply));
             if !is_silent() {
                 to_server.write_all(&message).await?;
             }
-            if cut == Some(Cut::AfterForwarding) {
+            if cut == Some(CommitCut::AfterForwarding) {
                 return Ok(());
             }
             message = read_message(&mut from_client, 1).await?;

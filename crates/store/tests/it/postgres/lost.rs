@@ -8,7 +8,7 @@ use windlass_store::postgres::PostgresOptions;
 use windlass_store::{
     Health, Hold, Inbound, Posted, PostgresStore, Receipt, Row, SessionChange, Store, StoreError,
 };
-use windlass_testkit::postgres::proxy::{Cut, Proxy};
+use windlass_testkit::postgres::proxy::{CommitCut, Proxy};
 use windlass_testkit::store_suite::{begin, held, journal, one, open as open_session};
 
 const SESSIONS: u64 = 8;
@@ -16,22 +16,22 @@ const ROUNDS: u64 = 12;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_lost_after_the_commit_is_read_back() {
-    every_commit_is_answered_truthfully(Cut::AfterReply).await;
+    every_commit_is_answered_truthfully(CommitCut::AfterReply).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_lost_during_the_commit_is_decided() {
-    every_commit_is_answered_truthfully(Cut::AfterForwarding).await;
+    every_commit_is_answered_truthfully(CommitCut::AfterForwarding).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_never_arrived_is_done_again() {
-    every_commit_is_answered_truthfully(Cut::BeforeForwarding).await;
+    every_commit_is_answered_truthfully(CommitCut::BeforeForwarding).await;
 }
 
 /// Several sessions, several rounds of several commits on the way, and every third COMMIT ends in a cut: each is
 /// applied once and acknowledged.
-async fn every_commit_is_answered_truthfully(cut: Cut) {
+async fn every_commit_is_answered_truthfully(cut: CommitCut) {
     let Some(cluster) = cluster() else { return };
     let database = cluster.database();
     let proxy = Proxy::start(cluster, cut).await;
@@ -105,7 +105,7 @@ async fn rounds(store: &Arc<dyn Store>, name: &str) -> SessionNo {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_append_is_answered_truthfully() {
     let Some(cluster) = cluster() else { return };
-    for cut in [Cut::BeforeForwarding, Cut::AfterForwarding, Cut::AfterReply] {
+    for cut in [CommitCut::BeforeForwarding, CommitCut::AfterForwarding, CommitCut::AfterReply] {
         let database = cluster.database();
         let proxy = Proxy::start(cluster, cut).await;
         let store = open(&proxy.url(&database)).await;
@@ -130,9 +130,9 @@ async fn every_append_is_answered_truthfully() {
         let voided = "SELECT count(*) FROM windlass.groups WHERE void";
         let voided: i64 = outside.query_one(voided, &[]).await.unwrap().get(0);
         match cut {
-            Cut::BeforeForwarding => assert_eq!(voided, 10),
-            Cut::AfterForwarding => assert!(voided <= 10),
-            Cut::AfterReply => assert_eq!(voided, 0),
+            CommitCut::BeforeForwarding => assert_eq!(voided, 10),
+            CommitCut::AfterForwarding => assert!(voided <= 10),
+            CommitCut::AfterReply => assert_eq!(voided, 0),
         }
     }
 }
@@ -142,7 +142,7 @@ async fn every_append_is_answered_truthfully() {
 async fn a_commit_that_takes_its_time_is_waited_for() {
     let Some(cluster) = cluster() else { return };
     let database = cluster.database();
-    let proxy = Proxy::start(cluster, Cut::AfterForwarding).await;
+    let proxy = Proxy::start(cluster, CommitCut::AfterForwarding).await;
     let store = open(&proxy.url(&database)).await;
     let session = open_session(&store, "s").await;
     let batch = begin(&store, session, "k").await;
@@ -162,7 +162,7 @@ async fn a_commit_that_takes_its_time_is_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_decided_is_an_error_at_the_end() {
     let Some(cluster) = cluster() else { return };
-    for (cut, applied) in [(Cut::AfterReply, true), (Cut::BeforeForwarding, false)] {
+    for (cut, applied) in [(CommitCut::AfterReply, true), (CommitCut::BeforeForwarding, false)] {
         let database = cluster.database();
         let proxy = Proxy::for_good(cluster, cut).await;
         let patience = Duration::from_millis(200);

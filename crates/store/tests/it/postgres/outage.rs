@@ -12,7 +12,7 @@ use windlass_store::postgres::{PostgresOptions, SQL_STATES, SqlMeaning};
 use windlass_store::{
     Durability, Health, PostgresStore, Receipt, RecordChange, Store, StoreError, StoreSpace,
 };
-use windlass_testkit::postgres::proxy::{Cut, Proxy};
+use windlass_testkit::postgres::proxy::{CommitCut, Proxy};
 use windlass_testkit::store_suite::{begin, held, journal, one, open as open_session};
 
 /// A longer wait is in vain.
@@ -185,7 +185,7 @@ async fn statements_that_are_cancelled_are_done_again() {
 async fn silence_is_found_within_a_third_of_the_lease() {
     let Some(cluster) = cluster() else { return };
     let database = cluster.database();
-    let proxy = Proxy::start(cluster, Cut::AfterReply).await;
+    let proxy = Proxy::start(cluster, CommitCut::AfterReply).await;
     let lease = Duration::from_secs(6);
     let limits = StoreLimits { lease_ms: lease.as_millis() as u64, ..StoreLimits::default() };
     let options = PostgresOptions { limits, ..PostgresOptions::new(proxy.url(&database)) };
