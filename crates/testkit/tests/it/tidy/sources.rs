@@ -135,7 +135,7 @@ fn sleeps(source: &Source, problems: &mut Problems) {
 
 fn sql(source: &Source, problems: &mut Problems) {
     // The testkit looks into stores from outside; the floors are bare SQLite by definition.
-    if source.lies_in(&["crates/store/", "crates/testkit/", "crates/bench/"]) {
+    if source.lies_in(&["crates/store/", "crates/testkit/", "crates/bench/", "peers/"]) {
         return;
     }
     for (place, line) in source.placed() {
@@ -147,7 +147,7 @@ fn sql(source: &Source, problems: &mut Problems) {
 }
 
 fn printing(source: &Source, problems: &mut Problems) {
-    let speaks = ["crates/cli/", "crates/bench/", "crates/testkit/", "benches/", "examples/"];
+    let speaks = ["crates/cli/", "crates/bench/", "crates/testkit/", "benches/", "examples/", "peers/"];
     let shows = source.path.contains("/examples/");
     if source.lies_in(&speaks) || shows || source.is_test() || source.path.ends_with("build.rs") {
         return;
