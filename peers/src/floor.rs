@@ -1,5 +1,5 @@
-//! What PostgreSQL itself allows: two rows of 400 bytes for each call, one after the other, each durable before the next. Rows of different sessions share
-//! statements: a connection writes all that have come while it wrote the last ones, in one round trip.
+//! The floor: two rows of 400 bytes for each call, one after the other, each durable before the next. Rows of different sessions share
+//! statements: a connection writes all rows that came while it wrote the last ones, in one round trip.
 
 use crate::OneCall;
 use anyhow::Result;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_postgres::NoTls;
 
-/// As much as a call usually carries.
+/// The arguments of each call.
 pub const FILLER: &str = "as long as arguments usually are, more or less";
 const ROW_BYTES: usize = 400;
-/// As many as a worker of Windlass has.
+/// The connections of a worker of Windlass.
 const CONNECTIONS: usize = 4;
 const GROUP_MAX: usize = 256;
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The minimum time between two checks of a token, whatever `token_known_ms` is.
 const LOOKS_EVERY_MIN: Duration = Duration::from_millis(10);
 /// A response up to this size is handed over whole, so there is nothing to end.
-const WHOLE_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const WHOLE_BYTES_MAX: u64 = 64 << 10;
 
 /// The wait for the next check.
 type WatchTimer = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -8,6 +8,7 @@ use crate::extract::{Body, PathParams, QueryParams};
 use crate::guest::Guest;
 use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
+use crate::watched::WHOLE_BYTES_MAX;
 use crate::wire::{McpList, McpQuery};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
@@ -100,13 +101,16 @@ async fn answer(api: &Api, caller: &Caller, door: McpDoor, request: Request) -> 
                 first = conversation.next() => Some(first),
                 () = api.runtime().sleep(HEAD_WAIT) => None,
             };
-            let is_whole = conversation.is_answered();
+            let is_answered = conversation.is_answered();
             let spoken = ConnectedConversation { conversation, guest };
-            Ok(match first {
-                // A quick answer needs no stream.
-                Some(Some(message)) if is_whole => whole(&message, spoken),
-                first => stream(api, spoken, first),
-            })
+            // A quick answer needs no stream.
+            if let (true, Some(Some(message))) = (is_answered, &first) {
+                let text = message.to_string();
+                if text.len() as u64 <= WHOLE_BYTES_MAX {
+                    return Ok(whole(text, spoken));
+                }
+            }
+            Ok(stream(api, spoken, first))
         }
     }
 }
@@ -235,10 +239,11 @@ fn stream(api: &Api, spoken: ConnectedConversation, first: Option<Option<Value>>
     (head, axum::body::Body::new(body)).into_response()
 }
 
-/// An answer in one piece with its head.
-fn whole(message: &Value, spoken: ConnectedConversation) -> Response {
+/// An answer in one piece with its head. The connection is done with it before it is written, so a longer one is no such answer: its client
+/// may leave in the middle, and a stream is asked for its end only once nearly all is written.
+fn whole(text: String, spoken: ConnectedConversation) -> Response {
     let head = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-    let body = WholeAnswer { text: Some(message.to_string().into()), spoken };
+    let body = WholeAnswer { text: Some(text.into()), spoken };
     (head, axum::body::Body::new(body)).into_response()
 }
 

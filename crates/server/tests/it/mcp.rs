@@ -288,6 +288,29 @@ async fn a_call_whose_answer_was_lost_has_one_effect() {
     }
 }
 
+/// An answer in one piece is out of the door's hands before it is written, so only a short one is.
+#[tokio::test]
+async fn a_short_answer_is_json_and_a_long_one_a_stream() {
+    let door = Door::within(|limits| limits.answer_bytes_max = 1 << 20).await;
+    let spec = ToolSpec {
+        name: "print".into(),
+        class: Some(EffectClass::Read),
+        claims: Some(vec![]),
+        ..ToolSpec::default()
+    };
+    let print = tool_fn(spec, |args, _| async move {
+        let length = args["length"].as_u64().expect("a number") as usize;
+        Ok(json!("x".repeat(length)).into())
+    });
+    door.served.api.runtime().register(print).expect("it fits");
+    for (length, kind) in [(100, "application/json"), (100_000, "text/event-stream")] {
+        let asked = json!({"name": "print", "arguments": {"length": length}});
+        let answer = door.answer(&Mcp::modern("tools/call", json!({}), asked)).await;
+        assert!(answer.head.contains(&format!("content-type: {kind}")), "{length}: {}", answer.head);
+        assert_eq!(text(&messages(&answer)[0]["result"]).len(), length);
+    }
+}
+
 #[tokio::test]
 async fn a_cancel_followed_at_once_by_a_repetition_runs_once() {
     let mut door = Door::new().await;
