@@ -6,7 +6,7 @@ use super::seal::numbers_seal;
 use crate::StoreError;
 use crate::chain::uint;
 use rusqlite::{Connection, Error, OptionalExtension};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -27,7 +27,7 @@ impl FileIdentity {
         let metadata = std::fs::metadata(path)?;
         let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
         let born_ns = born.map_or(0, |born| u64::try_from(born.as_nanos()).unwrap_or(0));
-        Ok(FileIdentity { inode: place(&metadata).inode, born_ns, own_from: 0 })
+        Ok(FileIdentity { inode: FileLocation::of(path)?.inode, born_ns, own_from: 0 })
     }
 
     /// An identity that no file has, for a file that was just copied: it is a copy wherever it lies, even where the file
@@ -92,15 +92,27 @@ struct FileLocation {
     inode: u64,
 }
 
-#[cfg(unix)]
-fn place(metadata: &Metadata) -> FileLocation {
-    use std::os::unix::fs::MetadataExt;
-    FileLocation { device: metadata.dev(), inode: metadata.ino() }
-}
+impl FileLocation {
+    /// Where the file at this path is, and nothing else: since Linux 6.13 a file that was asked when it changed notes its next change
+    /// with a time of its own, which every sync behind it must write too. That doubles what a commit takes.
+    #[cfg(target_os = "linux")]
+    fn of(path: &Path) -> Result<FileLocation, std::io::Error> {
+        use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+        let found = statx(CWD, path, AtFlags::empty(), StatxFlags::INO)?;
+        Ok(FileLocation { device: makedev(found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino })
+    }
 
-#[cfg(not(unix))]
-fn place(_: &Metadata) -> FileLocation {
-    FileLocation { device: 0, inode: 0 }
+    #[cfg(all(unix, not(target_os = "linux")))]
+    fn of(path: &Path) -> Result<FileLocation, std::io::Error> {
+        use std::os::unix::fs::MetadataExt;
+        let found = std::fs::metadata(path)?;
+        Ok(FileLocation { device: found.dev(), inode: found.ino() })
+    }
+
+    #[cfg(not(unix))]
+    fn of(path: &Path) -> Result<FileLocation, std::io::Error> {
+        std::fs::metadata(path).map(|_| FileLocation { device: 0, inode: 0 })
+    }
 }
 
 /// The database file that is open, to be compared with the file under its path.
@@ -113,13 +125,13 @@ pub(super) struct OpenFile {
 impl OpenFile {
     /// The file at this path, which is about to be opened.
     pub fn at(path: &Path) -> Result<OpenFile, std::io::Error> {
-        Ok(OpenFile { path: path.to_owned(), placed: place(&std::fs::metadata(path)?) })
+        Ok(OpenFile { path: path.to_owned(), placed: FileLocation::of(path)? })
     }
 
     /// Refuses if the file under the path is no longer the open one.
     pub fn check(&self) -> Result<(), FileGone> {
-        match std::fs::metadata(&self.path) {
-            Ok(found) if place(&found) == self.placed => Ok(()),
+        match FileLocation::of(&self.path) {
+            Ok(found) if found == self.placed => Ok(()),
             Ok(_) | Err(_) => Err(FileGone { path: self.path.clone() }),
         }
     }
@@ -169,8 +181,9 @@ impl OpenLog {
     /// The log of this database, which a connection uses.
     pub fn open(database: &Path) -> Result<OpenLog, FileGone> {
         let path = super::file::beside(database, "-wal");
-        let opened = File::open(&path).and_then(|file| Ok((place(&file.metadata()?), file)));
-        match opened {
+        // Should it be replaced in between, the next check refuses it.
+        let placed = FileLocation::of(&path);
+        match placed.and_then(|placed| Ok((placed, File::open(&path)?))) {
             Ok((placed, file)) => Ok(OpenLog { path, file, placed }),
             Err(_) => Err(FileGone { path }),
         }
@@ -182,8 +195,8 @@ impl OpenLog {
 
     /// Refuses if the log under its path is not the open one.
     pub fn check(&self) -> Result<(), FileGone> {
-        match std::fs::metadata(&self.path) {
-            Ok(found) if place(&found) == self.placed => Ok(()),
+        match FileLocation::of(&self.path) {
+            Ok(found) if found == self.placed => Ok(()),
             Ok(_) | Err(_) => Err(FileGone { path: self.path.clone() }),
         }
     }
