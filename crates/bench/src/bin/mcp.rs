@@ -1,6 +1,8 @@
 //! A `read` through the MCP door to an MCP server in the same process, beside the same call made directly: `mcp [--seconds N] [--dir DIR]`;
 //! `--only direct|memory|sqlite` makes nothing but these calls, for a profiler.
 //! On the memory store it may take three times as long, on SQLite that and one and a half lone commits.
+//!
+//! The client has a thread and a runtime of its own, as it would have in another process: it shares no threads with what it asks.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -35,8 +37,7 @@ const TURNS: u32 = 5;
 const TOOL: &str = "look";
 const VERSION: &str = "2026-07-28";
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let (mut seconds, mut dir, mut only) = (5.0, PathBuf::from("."), None);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -53,11 +54,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let folder = tempfile::tempdir_in(&dir)?;
-    let upstream = upstream().await?;
+    let servers = tokio::runtime::Runtime::new()?;
+    let client = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let upstream = servers.block_on(upstream())?;
     let direct = AskedServer::new(format!("http://{upstream}/mcp"), None)?;
-    let memory = MeasuredDoor::start(Arc::new(MemoryStore::new()?), upstream, folder.path()).await?;
+    let memory =
+        servers.block_on(MeasuredDoor::start(Arc::new(MemoryStore::new()?), upstream, folder.path()))?;
     let sqlite = SqliteStore::open(Options::new(folder.path().join("data")))?;
-    let sqlite = MeasuredDoor::start(Arc::new(sqlite), upstream, folder.path()).await?;
+    let sqlite = servers.block_on(MeasuredDoor::start(Arc::new(sqlite), upstream, folder.path()))?;
     if let Some(only) = only {
         let asked = match only.as_str() {
             "direct" => &direct,
@@ -65,7 +69,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             "sqlite" => &sqlite.asked,
             other => return Err(format!("{other} is not direct, memory or sqlite").into()),
         };
-        let median = asked.median(Duration::from_secs_f64(seconds)).await?;
+        let median = client.block_on(asked.median(Duration::from_secs_f64(seconds)))?;
         writeln!(std::io::stdout().lock(), "half take less than {} µs", median.as_micros())?;
         return Ok(());
     }
@@ -73,10 +77,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (mut times, mut commits) = ([const { Vec::new() }; 3], Vec::new());
     for _ in 0..TURNS {
         for (times, asked) in times.iter_mut().zip([&direct, &memory.asked, &sqlite.asked]) {
-            times.push(asked.median(turn).await?);
+            times.push(client.block_on(asked.median(turn))?);
         }
-        let place = folder.path().to_path_buf();
-        commits.push(tokio::task::spawn_blocking(move || floor::sqlite_rows(&place, 1, turn)).await??.p50);
+        commits.push(floor::sqlite_rows(folder.path(), 1, turn)?.p50);
     }
     let [direct, memory_time, sqlite_time] = times.map(|times| median(times).as_secs_f64() * 1e6);
     let commit = median(commits).as_secs_f64() * 1e6;
