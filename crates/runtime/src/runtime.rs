@@ -139,6 +139,14 @@ impl Runtime {
         submit::submit(&self.0, session, batch).await
     }
 
+    /// As [`submit`](Runtime::submit), for a caller that waits for the end at once and is polled whenever it is woken: calls that have
+    /// to wait are driven by [`Submitted::ended`] or [`Submitted::settled`] in the caller's own task, which saves changes of threads, and
+    /// the ends of calls that end together one change. Until one of the two is polled such calls stand still; once it, or the value that
+    /// is returned here, is dropped, they go on by themselves.
+    pub async fn submit_here(&self, session: &str, batch: BatchRequest) -> Result<Submitted, BatchError> {
+        submit::submit_here(&self.0, session, batch).await
+    }
+
     /// Opens a batch for streamed calls, or joins the one of this key. Submitting under its key is a push
     /// too, and does not close it.
     pub async fn open_batch(

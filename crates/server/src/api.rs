@@ -409,7 +409,7 @@ impl Api {
 /// How long the answer to a batch waits, and for which calls.
 #[derive(Clone, Copy)]
 pub(crate) struct BatchWait {
-    until: AnswerWait,
+    pub(crate) until: AnswerWait,
     most: Duration,
 }
 

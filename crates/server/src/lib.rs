@@ -27,6 +27,7 @@ mod metrics;
 mod mount;
 pub mod openapi;
 pub mod otlp;
+mod own_wakes;
 mod page;
 mod patience;
 mod problem;

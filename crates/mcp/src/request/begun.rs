@@ -52,7 +52,12 @@ impl BegunCall {
             traceparent: asked.traceparent,
             ..BatchRequest::default()
         };
-        let submitted = runtime.submit(session, batch).await.map_err(refused)?;
+        // Answers of a person are taken before anybody waits for its end.
+        let submitted = match asked.answers.is_empty() {
+            true => runtime.submit_here(session, batch).await,
+            false => runtime.submit(session, batch).await,
+        };
+        let submitted = submitted.map_err(refused)?;
         Ok(BegunCall {
             runtime: runtime.clone(),
             session: session.to_string(),

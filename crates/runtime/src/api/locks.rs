@@ -66,6 +66,8 @@ table! {
         AttemptWords,
         /// All deadlines. Set by schedules, by the planner, and while a call is parked or its batch leaves memory.
         Wheel,
+        /// The rest of the way of calls, which the first who waits for them takes. Alone.
+        KeptDrive,
         /// The jumps of the wall clock. Looked up while a batch stamps its entries.
         Ages,
         /// The webhooks and the sessions with messages for them. Looked at by whoever sends a change, before its lane.

@@ -4,6 +4,7 @@ use crate::api::error::Lost;
 use crate::api::polling::{FutureRoom, poll_once};
 use crate::path::attached;
 use crate::path::background;
+use crate::path::kept::{DriveRest, KeptDrive};
 use crate::path::nested;
 use crate::path::stage::aside;
 use crate::path::stage::attempt::{self, handing};
@@ -15,6 +16,7 @@ use crate::path::stage::prepare;
 use crate::path::stage::reconcile;
 use crate::path::stage::retry;
 use crate::path::stage::settle;
+use crate::path::together;
 use crate::session::batch::{Sent, StartsHeldBack};
 use crate::session::held::{DriveContext, EndedCall, Going, Held};
 use crate::session::inner::Inner;
@@ -135,7 +137,10 @@ pub(crate) fn note_lost(held: &mut Held, attempt: AttemptNo) -> Result<(), Lost>
 
 /// Commits the ends of calls of one batch together, gives their claims on, and answers. What is not durable yet is left to
 /// whoever waits for that.
-async fn finish(on: &DriveContext, going: &mut Going) -> Option<Unfinished> {
+pub(super) async fn finish(on: &DriveContext, going: &mut Going) -> Option<Unfinished> {
+    if going.is_empty() {
+        return None;
+    }
     let DriveContext { rt, session, batch } = on;
     let Sent { commit, parked, notices } = batch.send_ends(rt, session, going).await;
     session.wake_all(rt, batch, parked);
@@ -152,14 +157,14 @@ async fn finish(on: &DriveContext, going: &mut Going) -> Option<Unfinished> {
 }
 
 /// Calls whose ends were sent, and are not known to be durable.
-struct Unfinished {
+pub(super) struct Unfinished {
     ended: Vec<EndedCall>,
     unanswered: UnansweredChange,
 }
 
 impl Unfinished {
     /// Waits for that, and answers.
-    async fn wait(self, on: Arc<DriveContext>) {
+    pub(super) async fn wait(self, on: Arc<DriveContext>) {
         let durable = on.session.lane.resume(self.unanswered).durable().await;
         answer(&on, self.ended, durable);
     }
@@ -245,6 +250,36 @@ fn handed(call: &Call) -> Option<Arc<str>> {
 /// Drives calls of one batch in their order: each as far as it gets at once in the caller's own task, the rest
 /// in tasks of their own. A caller that goes away stops nothing.
 pub(crate) async fn start_all(on: &Arc<DriveContext>, calls: impl Iterator<Item = Box<Held>>) {
+    start_each(on, calls, &mut |rest| drop(on.rt.tasks.spawn(go_on(on.clone(), rest)))).await;
+}
+
+/// As [`start_all`]; what is left is for whoever waits for the calls.
+pub(crate) async fn start_kept(on: &Arc<DriveContext>, calls: impl Iterator<Item = Box<Held>>) -> KeptDrive {
+    let mut kept = Vec::new();
+    start_each(on, calls, &mut |rest| kept.push(rest)).await;
+    let rest: DriveRest = match kept.len() {
+        0 => return KeptDrive::default(),
+        1 => Box::pin(go_on(on.clone(), kept.remove(0))),
+        _ => Box::pin(together::go_on(on.clone(), kept)),
+    };
+    KeptDrive::new(&on.rt.tasks, rest)
+}
+
+/// The rest of the way of a call that did not end at once.
+pub(super) enum Rest {
+    Driving(Driving, DrivenCall),
+    Unfinished(Unfinished),
+}
+
+/// A call on its way.
+pub(super) type Driving = Pin<Box<dyn Future<Output = Result<DriveOutcome, Lost>> + Send>>;
+
+/// Drives calls as far as they get at once; whatever is left goes on elsewhere.
+async fn start_each(
+    on: &Arc<DriveContext>,
+    calls: impl Iterator<Item = Box<Held>>,
+    go_on: &mut (impl FnMut(Rest) + Send),
+) {
     let mut going = Going::expecting(calls.size_hint().0);
     let (mut room, mut at) = (FutureRoom::default(), None);
     let starts = StartsHeldBack::begin(on);
@@ -262,7 +297,7 @@ pub(crate) async fn start_all(on: &Arc<DriveContext>, calls: impl Iterator<Item 
                         going.end(held);
                         // Its end may decide that those behind it are not to run.
                         if on.batch.asks_of_siblings() {
-                            finish_now(on, &mut going).await;
+                            go_on_after(on, &mut going, go_on).await;
                         }
                     }
                     Ok(DriveOutcome::Parked) => {}
@@ -270,28 +305,31 @@ pub(crate) async fn start_all(on: &Arc<DriveContext>, calls: impl Iterator<Item 
                 }
                 room.give_back(driving);
             }
-            None => {
-                on.rt.tasks.spawn(drive_on(driving, on.clone(), who));
-            }
+            None => go_on(Rest::Driving(driving, who)),
         }
     }
     drop(starts);
-    finish_now(on, &mut going).await;
+    go_on_after(on, &mut going, go_on).await;
 }
 
 /// Sends the ends of calls; their answers may come later.
-async fn finish_now(on: &Arc<DriveContext>, going: &mut Going) {
-    if going.is_empty() {
-        return;
-    }
+async fn go_on_after(on: &Arc<DriveContext>, going: &mut Going, go_on: &mut impl FnMut(Rest)) {
     if let Some(unfinished) = finish(on, going).await {
-        on.rt.tasks.spawn(unfinished.wait(on.clone()));
+        go_on(Rest::Unfinished(unfinished));
+    }
+}
+
+/// Goes on with a call until it ends or has to wait.
+async fn go_on(on: Arc<DriveContext>, rest: Rest) {
+    match rest {
+        Rest::Driving(driving, who) => drive_on(driving, on, who).await,
+        Rest::Unfinished(unfinished) => unfinished.wait(on).await,
     }
 }
 
 /// Drives a call to its end or until it has to wait.
 async fn drive_on(
-    driving: Pin<Box<impl Future<Output = Result<DriveOutcome, Lost>>>>,
+    driving: impl Future<Output = Result<DriveOutcome, Lost>>,
     on: Arc<DriveContext>,
     who: DrivenCall,
 ) {
@@ -311,7 +349,7 @@ async fn drive_on(
 /// Drives a call that was parked in a task of its own.
 pub(crate) fn start(held: Box<Held>) {
     let (on, who) = (held.on.clone(), DrivenCall::of(&held));
-    on.rt.tasks.spawn(drive_on(Box::pin(drive_anew(held)), on.clone(), who));
+    on.rt.tasks.spawn(drive_on(drive_anew(held), on.clone(), who));
 }
 
 /// Drives a call that was parked in the caller's own task, as far as it gets at once.
@@ -327,7 +365,7 @@ async fn drive_anew(mut held: Box<Held>) -> Result<DriveOutcome, Lost> {
 }
 
 /// A call cannot be driven on. A contradiction is its own; everything else that is wrong is its session's.
-fn stop(on: &Arc<DriveContext>, who: DrivenCall, lost: Lost) {
+pub(super) fn stop(on: &Arc<DriveContext>, who: DrivenCall, lost: Lost) {
     match lost {
         Lost::Broken(illegal) => {
             on.rt.tasks.spawn(set_aside(on.clone(), who, illegal));

@@ -1,11 +1,13 @@
 //! How a batch comes in: what is recorded is answered, what is open is joined, what never ran is run.
 
 mod attended;
+mod expired;
 mod find;
 mod observed;
 pub(crate) mod secrets;
 
 use attended::Attended;
+use expired::expired;
 pub(crate) use find::find_or_make;
 use observed::observed;
 
@@ -15,6 +17,7 @@ use crate::api::keys::{self, fresh_key};
 use crate::path::background;
 use crate::path::drive;
 use crate::path::grants;
+use crate::path::kept::KeptDrive;
 use crate::path::nested;
 use crate::path::stream;
 use crate::session::admission::Admission;
@@ -32,7 +35,7 @@ use windlass_core::batch::{Compared, derived_key};
 use windlass_core::call::{Call, CallClock, DetachedBy, Opened};
 use windlass_core::code::Code;
 use windlass_core::failure::{Failure, FailureClass};
-use windlass_core::ids::{BatchNo, CallId, Lookup, Ordinal};
+use windlass_core::ids::{CallId, Ordinal};
 use windlass_core::outcome::Outcome;
 use windlass_store::BatchRow;
 
@@ -47,6 +50,8 @@ pub struct Submitted {
     provisional: Vec<Ordinal>,
     /// The answers of a batch whose record has expired.
     expired: Vec<CallAnswer>,
+    /// The rest of the way of its calls, if whoever waits for them drives them.
+    kept: KeptDrive,
 }
 
 /// Where one submitted call is answered from.
@@ -75,13 +80,29 @@ impl Submitted {
     ) -> Submitted {
         let place = Some((session.clone(), Attended::new(rt, batch)));
         let (provisional, expired) = (Vec::new(), Vec::new());
-        Submitted { rt: rt.clone(), key: key.clone(), place, answers, provisional, expired }
+        Submitted {
+            rt: rt.clone(),
+            key: key.clone(),
+            place,
+            answers,
+            provisional,
+            expired,
+            kept: KeptDrive::default(),
+        }
     }
 
     /// A batch without calls, or whose calls are answered without a place.
     fn nowhere(rt: &Arc<Inner>, key: Arc<str>, expired: Vec<CallAnswer>) -> Submitted {
         let (answers, provisional) = (Vec::new(), Vec::new());
-        Submitted { rt: rt.clone(), key, place: None, answers, provisional, expired }
+        Submitted {
+            rt: rt.clone(),
+            key,
+            place: None,
+            answers,
+            provisional,
+            expired,
+            kept: KeptDrive::default(),
+        }
     }
 
     /// The key of the batch: given, derived or made.
@@ -110,7 +131,8 @@ impl Submitted {
         if !batch.have_ended(self.ordinals()) {
             let (_waiting, parked) = batch.wait_for();
             session.wake_all(&self.rt, batch, parked);
-            batch.settled(self.ordinals(), &session.lane).await?;
+            let settled = batch.settled(self.ordinals(), &session.lane);
+            self.kept.until(settled).await?;
         }
         Ok(())
     }
@@ -261,7 +283,16 @@ pub(crate) async fn submit(
     session: &str,
     request: BatchRequest,
 ) -> Result<Submitted, BatchError> {
-    submit_to(rt, session, None, request).await
+    submit_to(rt, session, None, check(request, &rt.limits)?).await
+}
+
+/// As [`submit`]: calls that have to wait are driven by whoever waits for their end.
+pub(crate) async fn submit_here(
+    rt: &Arc<Inner>,
+    session: &str,
+    request: BatchRequest,
+) -> Result<Submitted, BatchError> {
+    submit_to(rt, session, None, ShapedBatch { kept: true, ..check(request, &rt.limits)? }).await
 }
 
 /// Takes a batch in the child session of this name that a call has opened.
@@ -271,16 +302,15 @@ pub(crate) async fn submit_to_child(
     opener: CallId,
     request: BatchRequest,
 ) -> Result<Submitted, BatchError> {
-    submit_to(rt, session, Some(opener), request).await
+    submit_to(rt, session, Some(opener), check(request, &rt.limits)?).await
 }
 
 async fn submit_to(
     rt: &Arc<Inner>,
     session: &str,
     opener: Option<CallId>,
-    request: BatchRequest,
+    mut checked: ShapedBatch,
 ) -> Result<Submitted, BatchError> {
-    let mut checked = check(request, &rt.limits)?;
     let mut key = key(rt, &checked)?;
     if checked.calls.is_empty() {
         return Ok(Submitted::nowhere(rt, key, Vec::new()));
@@ -428,32 +458,14 @@ async fn take(
         submitted.provisional = open;
     }
     let on = new.on.clone();
-    drive::start_all(&on, new.into_calls()).await;
+    match checked.kept {
+        true => submitted.kept = drive::start_kept(&on, new.into_calls()).await,
+        false => drive::start_all(&on, new.into_calls()).await,
+    }
     if submitted.answers.iter().all(|answer| answer.known) && batch.is_over() {
         session.forget(&batch);
     }
     Ok(submitted)
-}
-
-/// The answers of a batch whose record has expired: each of its calls was answered before, and none is run. Places in the batch are
-/// those of this submission, since the recorded ones are gone; every handle of the batch is answered in the same way.
-async fn expired(
-    rt: &Arc<Inner>,
-    session: &Session,
-    key: &str,
-    calls: Vec<RecordedRequest>,
-) -> Result<Vec<CallAnswer>, BatchError> {
-    let row = rt.store.batch(Lookup::of(session.lane.session(), key)).await?;
-    let (batch, at) = (row.map_or(BatchNo(0), |row| row.no), rt.clock.now());
-    let answer = |(asked, place): (RecordedRequest, u16)| CallAnswer {
-        id: CallId { batch, ordinal: Ordinal(place) },
-        store: rt.store.clone(),
-        call: Arc::new(Call::new(asked.opened, at)),
-        recorded: true,
-        conflict: Some(Box::new(Failure::expired())),
-        parent: None,
-    };
-    Ok(calls.into_iter().zip(0..).map(answer).collect())
 }
 
 /// Where every call of a batch is answered from; those below `known` were there before.

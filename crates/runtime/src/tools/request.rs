@@ -244,6 +244,7 @@ pub(crate) fn check(mut request: BatchRequest, limits: &EnforcedLimits) -> Resul
         unattended,
         task_deadlines,
         streamed: false,
+        kept: false,
         parent: None,
         trace: BatchTrace::inside(traceparent),
     })
@@ -274,6 +275,8 @@ pub(crate) struct ShapedBatch {
     pub(crate) unattended: bool,
     pub(crate) task_deadlines: bool,
     pub(crate) streamed: bool,
+    /// Driven by whoever waits for its calls.
+    pub(crate) kept: bool,
     /// The call that makes it, if it is nested.
     pub(crate) parent: Option<Parent>,
     pub(crate) trace: BatchTrace,

@@ -63,6 +63,7 @@ mod signals;
 mod standing;
 mod streams;
 mod submission;
+mod submitted_here;
 mod takeover;
 mod tasks;
 mod threads;

@@ -5,6 +5,7 @@ use crate::access::Caller;
 use crate::api::Api;
 use crate::bodies::RequestRoom;
 use crate::extract::{Body, BodyPieces, CallsPayload, PathParams, QueryParams, response_text};
+use crate::own_wakes::own_wakes;
 use crate::problem::{Problem, ProblemCode};
 use crate::turns::TurnPost;
 use crate::undisturbed::undisturbed;
@@ -41,12 +42,17 @@ pub async fn submit(
     api.claim(&caller, &session).await?;
     let submitted = undisturbed({
         let (runtime, session) = (api.runtime().clone(), session.clone());
-        async move { runtime.submit(&session, request).await }
+        async move {
+            match waits.until {
+                AnswerWait::Settled => runtime.submit_here(&session, request).await,
+                AnswerWait::Inline | AnswerWait::None => runtime.submit(&session, request).await,
+            }
+        }
     });
     let submitted = submitted.await?;
     // From here on the calls have their own limits, and may take long.
     room.release();
-    json(&api.answer(&session, submitted, waits).await?)
+    json(&own_wakes(api.answer(&session, submitted, waits)).await?)
 }
 
 /// Answers a provider's response, which is read while it arrives if it is a stream.

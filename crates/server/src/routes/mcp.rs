@@ -6,6 +6,7 @@ use crate::access::{Caller, TokenScope};
 use crate::api::Api;
 use crate::extract::{Body, PathParams, QueryParams};
 use crate::guest::Guest;
+use crate::own_wakes::own_wakes;
 use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::watched::WHOLE_BYTES_MAX;
@@ -98,7 +99,7 @@ async fn answer(api: &Api, caller: &Caller, door: McpDoor, request: Request) -> 
         Exchange::Stream(mut conversation) => {
             let first = tokio::select! {
                 biased;
-                first = conversation.next() => Some(first),
+                first = own_wakes(conversation.next()) => Some(first),
                 () = api.runtime().sleep(HEAD_WAIT) => None,
             };
             let is_answered = conversation.is_answered();
