@@ -18,11 +18,13 @@ mod address;
 mod append;
 mod connection;
 mod doubt;
+mod gather;
 mod group;
 mod history;
 mod judge;
 mod known;
 mod lane;
+mod lookups;
 mod numbers;
 mod options;
 mod read;
@@ -48,6 +50,7 @@ use crate::{
 use doubt::LastGroup;
 use known::KnownSessions;
 use lane::Lanes;
+use lookups::{Lookups, PageKey, name_key};
 use numbers::NumberBlocks;
 use readers::ReaderConnections;
 use server::ServerDurability;
@@ -75,6 +78,7 @@ pub struct PostgresStore {
     lanes: Arc<Lanes>,
     threads: Vec<JoinHandle<()>>,
     readers: ReaderConnections,
+    lookups: Lookups,
     numbers: NumberBlocks,
     secret: Secret,
     patience: Duration,
@@ -118,6 +122,7 @@ impl PostgresStore {
             lanes,
             threads: Vec::new(),
             readers,
+            lookups: Lookups::default(),
             numbers: NumberBlocks::default(),
             secret,
             patience: options.patience,
@@ -258,11 +263,11 @@ impl Store for PostgresStore {
     }
 
     fn session(&self, name: &str) -> Answer<Option<SessionRow>> {
-        read::session(&self.readers, name)
+        self.lookups.names.ask(&self.readers, name_key(name))
     }
 
     fn session_by_no(&self, no: SessionNo) -> Answer<Option<SessionRow>> {
-        read::session_by_no(&self.readers, no)
+        self.lookups.sessions.ask(&self.readers, no)
     }
 
     fn sessions(&self, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>> {
@@ -278,7 +283,7 @@ impl Store for PostgresStore {
     }
 
     fn batch(&self, lookup: Lookup) -> Answer<Option<BatchRow>> {
-        read::batch(&self.readers, lookup)
+        self.lookups.lookups.ask(&self.readers, lookup)
     }
 
     fn is_new(&self, session: SessionNo, fence: Fence, lookup: Lookup) -> bool {
@@ -286,7 +291,7 @@ impl Store for PostgresStore {
     }
 
     fn batch_by_no(&self, no: BatchNo) -> Answer<Option<BatchRow>> {
-        read::batch_by_no(&self.readers, no)
+        self.lookups.batches.ask(&self.readers, no)
     }
 
     fn kept_batches(&self, after: BatchNo, limit: u64) -> Answer<Vec<KeptBatch>> {
@@ -298,11 +303,14 @@ impl Store for PostgresStore {
     }
 
     fn open_batches(&self, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
-        read::open_batches(&self.readers, session)
+        match session {
+            Some(session) => self.lookups.open.ask(&self.readers, session),
+            None => read::open_batches(&self.readers),
+        }
     }
 
     fn journal(&self, batch: BatchNo) -> Answer<Vec<JournalRow>> {
-        history::of_batch(&self.readers, batch)
+        self.lookups.journals.ask(&self.readers, batch)
     }
 
     fn history(&self, session: SessionNo, before: Option<EntryNo>, limit: u64) -> Answer<Vec<JournalRow>> {
@@ -322,7 +330,7 @@ impl Store for PostgresStore {
     }
 
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
-        read::inbound(&self.readers, session, limit)
+        self.lookups.messages.ask(&self.readers, (session, limit))
     }
 
     fn marked(&self, mark: Mark) -> Answer<Option<CallId>> {
@@ -330,15 +338,15 @@ impl Store for PostgresStore {
     }
 
     fn record(&self, shelf: Shelf, key: &str) -> Answer<Option<StoredRecord>> {
-        read::record(&self.readers, shelf, key)
+        self.lookups.records.ask(&self.readers, (shelf, key.to_owned()))
     }
 
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>> {
-        read::records(&self.readers, page)
+        self.lookups.pages.ask(&self.readers, PageKey::of(page))
     }
 
     fn count_records(&self, shelf: Shelf) -> Answer<u64> {
-        read::count_records(&self.readers, shelf)
+        self.lookups.counts.ask(&self.readers, shelf)
     }
 
     fn blob_session(&self, blob: BlobNo) -> Answer<Option<SessionNo>> {
