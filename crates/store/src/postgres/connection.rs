@@ -4,7 +4,7 @@
 //! between, such as pgbouncer in transaction mode, may hand each transaction to another server process.
 
 use super::statements::TypedStatement;
-use super::states::{SqlMeaning, meaning_of};
+use super::states::{SqlMeaning, meaning_of, passes};
 use std::error::Error as _;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,7 +71,7 @@ impl DatabaseFailure {
         match self {
             DatabaseFailure::Silent(_) => true,
             DatabaseFailure::Sql(error) => match error.code() {
-                Some(code) => code.code().starts_with("57P") || code.code() == "53300",
+                Some(code) => passes(code.code()),
                 None => chain(error).any(|cause| cause.is::<std::io::Error>()) && !is_tls(error),
             },
             DatabaseFailure::Warned(_) | DatabaseFailure::Setup { .. } | DatabaseFailure::Forgot(_) => false,

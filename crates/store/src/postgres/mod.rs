@@ -90,6 +90,27 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// Opens the store of a database, creating its tables if there are none. Other processes may open it too.
     pub async fn open(options: PostgresOptions) -> Result<PostgresStore, StoreError> {
+        let outage = options.patience;
+        PostgresStore::open_within(options, outage).await
+    }
+
+    /// Like [`open`](PostgresStore::open), but a server that cannot be reached or is starting is waited for, however long that takes.
+    /// `away` is called with each [`StoreError::Away`], about twice a second.
+    pub async fn open_patiently(
+        options: PostgresOptions,
+        mut away: impl FnMut(&StoreError),
+    ) -> Result<PostgresStore, StoreError> {
+        let mut backoff = connection::Backoff::new();
+        loop {
+            match PostgresStore::open_within(options.clone(), Duration::ZERO).await {
+                Err(error @ StoreError::Away { .. }) => away(&error),
+                opened => return opened,
+            }
+            backoff.pause().await;
+        }
+    }
+
+    async fn open_within(options: PostgresOptions, outage: Duration) -> Result<PostgresStore, StoreError> {
         let address = Arc::new(options.address(&options.url)?);
         let no_thread = |error: std::io::Error| {
             options::refused(&address, "no thread could be started", Some(Box::new(error)))
@@ -97,7 +118,7 @@ impl PostgresStore {
         let stalls = Arc::new(Stalls::default());
         let readers = ReaderConnections::start(Arc::clone(&address), Arc::clone(&stalls), options.readers);
         let readers = readers.map_err(no_thread)?;
-        let (secret, durability) = options.opened(&address, &readers).await?;
+        let (secret, durability) = options.opened(&address, &readers, outage).await?;
         let writers = options.writers.max(1);
         let group_max = options.limits.group_changes_max as usize;
         let lasts: Result<Vec<_>, StoreError> =
@@ -160,7 +181,7 @@ impl PostgresStore {
         let readers = readers.map_err(|error| {
             options::refused(&address, "no thread could be started", Some(Box::new(error)))
         })?;
-        options.migrated(&address, &readers).await
+        options.migrated(&address, &readers, options.patience).await
     }
 
     /// How many lanes sessions have. One more is for workers' records.
