@@ -12,6 +12,9 @@ pub struct Rate {
     pub period_us: u64,
 }
 
+/// The parts of a token in which what is left of a rate is handed over.
+pub const MILLIONTHS: u64 = 1_000_000;
+
 /// The rest of a [`Rate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
@@ -65,6 +68,27 @@ impl Bucket {
     pub fn take(&mut self, now_us: u64) {
         self.fill(now_us);
         self.parts = self.parts.saturating_sub(u128::from(self.rate.period_us));
+    }
+
+    /// Gives tokens per period away, with their part of what is left; how much that is, in [millionths](MILLIONTHS) of a token. Rounding
+    /// loses, and never makes, parts of a token.
+    pub fn give(&mut self, count: u32, now_us: u64) -> u64 {
+        self.fill(now_us);
+        let (count, all) = (u128::from(count.min(self.rate.count)), u128::from(self.rate.count));
+        let kept = self.parts.saturating_mul(all - count).checked_div(all).unwrap_or(0);
+        let given = self.parts - kept;
+        self.rate.count -= count as u32;
+        self.parts = kept.min(self.rate.parts_max());
+        let whole = given.saturating_mul(u128::from(MILLIONTHS)).checked_div(u128::from(self.rate.period_us));
+        u64::try_from(whole.unwrap_or(0)).unwrap_or(u64::MAX)
+    }
+
+    /// Takes tokens per period, with what is left of them.
+    pub fn receive(&mut self, count: u32, left: u64, now_us: u64) {
+        self.fill(now_us);
+        self.rate.count = self.rate.count.saturating_add(count);
+        let parts = u128::from(left).saturating_mul(u128::from(self.rate.period_us)) / u128::from(MILLIONTHS);
+        self.parts = self.parts.saturating_add(parts).min(self.rate.parts_max());
     }
 
     fn fill(&mut self, now_us: u64) {

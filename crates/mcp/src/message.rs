@@ -116,7 +116,7 @@ impl RpcError {
     }
 }
 
-/// What became of a request for a session that has another owner.
+/// The fate of a request for a session that has another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OwnerChange {
     /// Another worker owns the session, and nothing was done.
@@ -139,7 +139,7 @@ impl OwnerChange {
         match lost {
             Lost::Refused(Refused::Exists) => Some(OwnerChange::Elsewhere),
             Lost::Refused(Refused::Fenced { .. }) | Lost::Lease => Some(OwnerChange::Moved),
-            _ => None,
+            Lost::Store(_) | Lost::Refused(_) | Lost::Removed | Lost::Broken(_) | _ => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Several processes of the real binary on one PostgreSQL: any of them takes any request, and sessions move when one leaves or dies.
 
 mod frozen;
+mod limits;
 mod mcp;
 mod waits;
 

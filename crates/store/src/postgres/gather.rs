@@ -35,26 +35,26 @@ pub(super) trait GatheredRead: Send + Sync + 'static {
 pub(super) type Read<T> = Result<Vec<Result<T, StoreError>>, ReadFailure>;
 
 /// The questions of one kind.
-pub(super) struct Gathered<R: GatheredRead>(Arc<Mutex<WaitingQuestions<R>>>);
+pub(super) struct GatheredReads<R: GatheredRead>(Arc<Mutex<WaitingQuestions<R>>>);
 
 struct WaitingQuestions<R: GatheredRead> {
-    waiting: VecDeque<Question<R>>,
+    waiting: VecDeque<GatheredQuestion<R>>,
     /// The number of statements under way.
     statements: usize,
 }
 
-struct Question<R: GatheredRead> {
+struct GatheredQuestion<R: GatheredRead> {
     key: R::Key,
     reply: oneshot::Sender<Result<R::Found, StoreError>>,
 }
 
-impl<R: GatheredRead> Default for Gathered<R> {
-    fn default() -> Gathered<R> {
-        Gathered(Arc::new(Mutex::new(WaitingQuestions { waiting: VecDeque::new(), statements: 0 })))
+impl<R: GatheredRead> Default for GatheredReads<R> {
+    fn default() -> GatheredReads<R> {
+        GatheredReads(Arc::new(Mutex::new(WaitingQuestions { waiting: VecDeque::new(), statements: 0 })))
     }
 }
 
-impl<R: GatheredRead> Gathered<R> {
+impl<R: GatheredRead> GatheredReads<R> {
     /// Asks one of them.
     pub fn ask(&self, readers: &ReaderConnections, key: R::Key) -> Answer<R::Found> {
         let (reply, answer) = oneshot::channel();
@@ -64,7 +64,7 @@ impl<R: GatheredRead> Gathered<R> {
                 let because = format!("{QUESTIONS_MAX} queries wait for the database").into();
                 return Answer::ready(Err(StoreError::Stalled { because }));
             }
-            questions.waiting.push_back(Question { key, reply });
+            questions.waiting.push_back(GatheredQuestion { key, reply });
             if questions.statements >= STATEMENTS_MAX {
                 return Answer::reply(answer);
             }
@@ -94,7 +94,7 @@ async fn answer_all<R: GatheredRead>(shared: Arc<Mutex<WaitingQuestions<R>>>, re
 }
 
 /// The questions of the next statement; `None`: there are none, and the caller is counted no more.
-fn next<R: GatheredRead>(shared: &Mutex<WaitingQuestions<R>>) -> Option<Vec<Question<R>>> {
+fn next<R: GatheredRead>(shared: &Mutex<WaitingQuestions<R>>) -> Option<Vec<GatheredQuestion<R>>> {
     let mut questions = shared.lock().unwrap_or_else(PoisonError::into_inner);
     questions.waiting.retain(|question| !question.reply.is_closed());
     let count = questions.waiting.len().min(R::KEYS_MAX);

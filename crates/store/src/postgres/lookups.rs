@@ -4,7 +4,7 @@
 //! whatever the planner knows of the tables, and a statement costs what its parts cost.
 
 use super::connection::Param;
-use super::gather::{Gathered, GatheredRead, Read};
+use super::gather::{GatheredRead, GatheredReads, Read};
 use super::history::TableRow;
 use super::judge::digest;
 use super::read::{FoundRecord, batch_row, most, record_row, session_row, text};
@@ -21,17 +21,17 @@ use windlass_core::ids::{BatchNo, Lookup, SessionNo};
 
 /// The look-ups that wait for their next statements.
 #[derive(Default)]
-pub(super) struct Lookups {
-    pub sessions: Gathered<SessionsByNo>,
-    pub names: Gathered<SessionsByName>,
-    pub batches: Gathered<BatchesByNo>,
-    pub lookups: Gathered<BatchesByLookup>,
-    pub open: Gathered<OpenBatches>,
-    pub journals: Gathered<Journals>,
-    pub messages: Gathered<Messages>,
-    pub records: Gathered<Records>,
-    pub pages: Gathered<RecordPages>,
-    pub counts: Gathered<RecordCounts>,
+pub(super) struct PostgresLookups {
+    pub sessions: GatheredReads<SessionsByNo>,
+    pub names: GatheredReads<SessionsByName>,
+    pub batches: GatheredReads<BatchesByNo>,
+    pub lookups: GatheredReads<BatchesByLookup>,
+    pub open: GatheredReads<OpenBatches>,
+    pub journals: GatheredReads<Journals>,
+    pub messages: GatheredReads<Messages>,
+    pub records: GatheredReads<Records>,
+    pub pages: GatheredReads<RecordPages>,
+    pub counts: GatheredReads<RecordCounts>,
 }
 
 /// The rows of each of `count` subjects. The last column of a row is the place of its subject, from 1.

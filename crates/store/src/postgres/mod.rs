@@ -50,7 +50,7 @@ use crate::{
 use doubt::LastGroup;
 use known::KnownSessions;
 use lane::Lanes;
-use lookups::{Lookups, PageKey, name_key};
+use lookups::{PageKey, PostgresLookups, name_key};
 use numbers::NumberBlocks;
 use readers::ReaderConnections;
 use server::ServerDurability;
@@ -78,7 +78,7 @@ pub struct PostgresStore {
     lanes: Arc<Lanes>,
     threads: Vec<JoinHandle<()>>,
     readers: ReaderConnections,
-    lookups: Lookups,
+    lookups: PostgresLookups,
     numbers: NumberBlocks,
     secret: Secret,
     patience: Duration,
@@ -143,7 +143,7 @@ impl PostgresStore {
             lanes,
             threads: Vec::new(),
             readers,
-            lookups: Lookups::default(),
+            lookups: PostgresLookups::default(),
             numbers: NumberBlocks::default(),
             secret,
             patience: options.patience,
