@@ -151,6 +151,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_handed_over_is_never_more_than_there_was() {
+        let rate = |count| Rate { count, period_us: 100 };
+        let served = |bucket: &mut Bucket| {
+            let mut served = 0;
+            while bucket.due_us(0) == 0 {
+                bucket.take(0);
+                served += 1;
+            }
+            served
+        };
+        for (count, used, given) in [(6, 0, 2), (6, 5, 2), (1, 0, 1), (7, 3, 7), (3, 1, 9)] {
+            let (mut one, mut other) = (Bucket::full(rate(count), 0), Bucket::full(rate(0), 0));
+            (0..used).for_each(|_| one.take(0));
+            let left = one.give(given, 0);
+            other.receive(given.min(count), left, 0);
+            assert_eq!(one.rate().count + other.rate().count, count);
+            let (both, before) = (served(&mut one) + served(&mut other), count - used);
+            assert!(both <= before && both + 2 > before, "{both} of {before}");
+        }
+    }
+
+    #[test]
     fn a_change_keeps_the_share_that_is_left() {
         let mut bucket = Bucket::full(Rate { count: 4, period_us: 100 }, 0);
         (0..2).for_each(|_| bucket.take(0));

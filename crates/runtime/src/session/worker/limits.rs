@@ -81,8 +81,8 @@ pub(super) async fn keep(mut place: WorkerPlace) {
             if let Err(error) = look(&rt, &worker).await {
                 tracing::warn!(error = %chain(&error), "shares of limits could not be taken or given back; it is tried again");
             }
-            let is_quiet =
-                worker.limits.known.lock().is_empty() && !rt.turns.shares(&rt).1.iter().any(is_wanted);
+            let has_none = worker.limits.known.lock().is_empty();
+            let is_quiet = has_none && !rt.turns.shares(&rt).1.iter().any(is_wanted);
             if is_quiet { u64::MAX } else { due_us(rt.clock.elapsed_us(), rt.limits.knock_ms) }
         };
         tokio::select! {
