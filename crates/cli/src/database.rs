@@ -1,13 +1,15 @@
 //! The database that several workers share, in place of the file in the data folder: where it is, and opening it.
 
 use crate::door::At;
-use crate::exit::Usage;
+use crate::exit::{StoppedWaiting, Usage};
 use crate::folder;
 use anyhow::Context;
+use std::error::Error;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use windlass::store::Store;
 use windlass::store::postgres::{PostgresOptions, PostgresStore};
 use windlass_tools::Declared;
@@ -96,10 +98,37 @@ pub fn find(at: &At) -> anyhow::Result<Option<PostgresOptions>> {
     }
 }
 
-/// Opens it.
+/// Opens it for a command that somebody waits for: one that is away is not waited for.
 pub async fn open(options: PostgresOptions) -> anyhow::Result<Arc<dyn Store>> {
+    let options = PostgresOptions { patience: COMMAND_PATIENCE, ..options };
     Ok(Arc::new(PostgresStore::open(options).await?))
 }
+
+/// As long as a server that restarts may be away for a command.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Opens it for a worker, which waits for a database that is away and says so; `stop`: a signal that ends the wait.
+pub async fn open_for_worker(
+    options: PostgresOptions,
+    stop: impl Future<Output = &'static str>,
+) -> anyhow::Result<Arc<dyn Store>> {
+    let mut told: Option<Instant> = None;
+    let opening = PostgresStore::open_patiently(options, |away| {
+        if told.is_none_or(|told| told.elapsed() >= AWAY_TOLD_EVERY) {
+            told = Some(Instant::now());
+            let causes = std::iter::successors(away.source(), |cause| (*cause).source());
+            let causes: String = causes.map(|cause| format!("\n  because {cause}")).collect();
+            crate::logs::tell!("{away}; waiting until it is there{causes}");
+        }
+    });
+    tokio::select! {
+        opened = opening => Ok(Arc::new(opened?)),
+        signal = stop => Err(StoppedWaiting(signal).into()),
+    }
+}
+
+/// How often a worker that waits for its database says so.
+const AWAY_TOLD_EVERY: Duration = Duration::from_secs(5);
 
 /// The error of a command that needs a worker where none serves the data folder.
 pub fn no_worker(at: &At) -> Usage {

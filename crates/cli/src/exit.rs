@@ -25,6 +25,11 @@ const FOLDER: u8 = 6;
 #[error("{0}")]
 pub struct Usage(pub String);
 
+/// A signal to stop, before there was anything to be stopped.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}: stopping; nothing was begun")]
+pub struct StoppedWaiting(pub &'static str);
+
 /// The exit code for these calls: the worst of them decides.
 pub fn of(calls: &[Value]) -> ExitCode {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
@@ -74,6 +79,9 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 }
 
 fn code(error: &anyhow::Error) -> u8 {
+    if error.is::<StoppedWaiting>() {
+        return 0;
+    }
     // The same requests get the same codes, whoever answered them: a server, or the library in this process.
     if let Some(error) = error.downcast_ref::<BatchError>() {
         return of_problem(error.into());

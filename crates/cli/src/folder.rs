@@ -52,8 +52,12 @@ pub fn limits(at: &At) -> anyhow::Result<Limits> {
 /// Makes a runtime that owns the folder, and its trace exporter. Kills processes left by the last owner's
 /// commands first, and handles a copied folder before anything in it continues.
 ///
-/// `address`: where the workers of a shared store reach this one.
-pub async fn own(at: &At, address: Option<String>) -> anyhow::Result<OwnedFolder> {
+/// `address`: where the workers of a shared store reach this one. `stop`: a signal that ends the wait for a database that is away.
+pub async fn own(
+    at: &At,
+    address: Option<String>,
+    stop: impl Future<Output = &'static str>,
+) -> anyhow::Result<OwnedFolder> {
     let configured = configured(at)?;
     let (limits, traces) = (configured.declared.limits.clone(), configured.declared.traces.clone());
     let (servers, file) = (configured.declared.mcp.clone(), configured.file.clone());
@@ -64,7 +68,7 @@ pub async fn own(at: &At, address: Option<String>) -> anyhow::Result<OwnedFolder
     let (store, lock) = match database::options(at, &configured.declared)? {
         Some(options) => {
             let lock = FolderLock::take(&at.data)?;
-            (database::open(options).await?, Some(lock))
+            (database::open_for_worker(options, stop).await?, Some(lock))
         }
         None => (own_file(at, &configured.declared)?, None),
     };

@@ -47,8 +47,9 @@ impl RuntimeOwner {
 
     /// As a server does, also as a worker of a shared store, which others reach at this address.
     pub async fn serve(at: &At, owned: &mut Owned, address: Option<String>) -> anyhow::Result<RuntimeOwner> {
-        let signals = ExitSignals::new()?;
-        let OwnedFolder { runtime, traces, upstreams, mcp_listing, _lock } = folder::own(at, address).await?;
+        let mut signals = ExitSignals::new()?;
+        let OwnedFolder { runtime, traces, upstreams, mcp_listing, _lock } =
+            folder::own(at, address, signals.next()).await?;
         tokio::spawn(tell_health(runtime.store().health()));
         let exporter = match &traces {
             Some(traces) => Some(

@@ -13,6 +13,7 @@ mod line;
 mod numbers;
 mod outside;
 mod room;
+mod share;
 mod shift;
 mod slab;
 mod sorted;
@@ -23,6 +24,7 @@ mod why;
 
 pub use admit::{Bound, Overloaded};
 pub use room::{Cap, Pool, ToolNo};
+pub use share::{LimitShare, ShareUse, SharedLimit};
 pub use why::{Limit, Why};
 
 use crate::claim::{self, Claims};
@@ -562,12 +564,6 @@ impl Planner {
         if tool != ToolNo::UNLIMITED {
             self.room.drop_tool_if_idle(tool.0);
         }
-    }
-
-    /// How many calls there are.
-    pub fn counts(&self) -> Counts {
-        let parked = self.counts.parked + self.away;
-        Counts { running: self.room.running.map(u64::from), parked, ..self.counts }
     }
 
     /// The number of remembered objects: 0 once every call has left.

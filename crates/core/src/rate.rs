@@ -12,6 +12,9 @@ pub struct Rate {
     pub period_us: u64,
 }
 
+/// The parts of a token in which what is left of a rate is handed over.
+pub const MILLIONTHS: u64 = 1_000_000;
+
 /// The rest of a [`Rate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
@@ -65,6 +68,27 @@ impl Bucket {
     pub fn take(&mut self, now_us: u64) {
         self.fill(now_us);
         self.parts = self.parts.saturating_sub(u128::from(self.rate.period_us));
+    }
+
+    /// Gives tokens per period away, with their part of what is left; how much that is, in [millionths](MILLIONTHS) of a token. Rounding
+    /// loses, and never makes, parts of a token.
+    pub fn give(&mut self, count: u32, now_us: u64) -> u64 {
+        self.fill(now_us);
+        let (count, all) = (u128::from(count.min(self.rate.count)), u128::from(self.rate.count));
+        let kept = self.parts.saturating_mul(all - count).checked_div(all).unwrap_or(0);
+        let given = self.parts - kept;
+        self.rate.count -= count as u32;
+        self.parts = kept.min(self.rate.parts_max());
+        let whole = given.saturating_mul(u128::from(MILLIONTHS)).checked_div(u128::from(self.rate.period_us));
+        u64::try_from(whole.unwrap_or(0)).unwrap_or(u64::MAX)
+    }
+
+    /// Takes tokens per period, with what is left of them.
+    pub fn receive(&mut self, count: u32, left: u64, now_us: u64) {
+        self.fill(now_us);
+        self.rate.count = self.rate.count.saturating_add(count);
+        let parts = u128::from(left).saturating_mul(u128::from(self.rate.period_us)) / u128::from(MILLIONTHS);
+        self.parts = self.parts.saturating_add(parts).min(self.rate.parts_max());
     }
 
     fn fill(&mut self, now_us: u64) {
@@ -124,6 +148,28 @@ mod tests {
         bucket.take(100);
         bucket.take(50);
         assert_eq!(bucket.due_us(60), 110);
+    }
+
+    #[test]
+    fn what_is_handed_over_is_never_more_than_there_was() {
+        let rate = |count| Rate { count, period_us: 100 };
+        let served = |bucket: &mut Bucket| {
+            let mut served = 0;
+            while bucket.due_us(0) == 0 {
+                bucket.take(0);
+                served += 1;
+            }
+            served
+        };
+        for (count, used, given) in [(6, 0, 2), (6, 5, 2), (1, 0, 1), (7, 3, 7), (3, 1, 9)] {
+            let (mut one, mut other) = (Bucket::full(rate(count), 0), Bucket::full(rate(0), 0));
+            (0..used).for_each(|_| one.take(0));
+            let left = one.give(given, 0);
+            other.receive(given.min(count), left, 0);
+            assert_eq!(one.rate().count + other.rate().count, count);
+            let (both, before) = (served(&mut one) + served(&mut other), count - used);
+            assert!(both <= before && both + 2 > before, "{both} of {before}");
+        }
     }
 
     #[test]

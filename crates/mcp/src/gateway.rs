@@ -142,6 +142,17 @@ impl Gateway {
         RpcError::new(message::PARSE_ERROR, told).answer(&Value::Null)
     }
 
+    /// The answer to a message that was refused before it came here, with a code of the HTTP API; `None`: it wants no answer.
+    pub fn refused(message: &Value, code: &str, told: &str, retry_after_ms: u64) -> Option<Value> {
+        let id = message.get("id").filter(|_| message.get("method").is_some())?;
+        Some(RpcError::refused(code, told, retry_after_ms).answer(id))
+    }
+
+    /// The code of the HTTP API that an answer has, if it is an error that has one.
+    pub fn refusal(answer: &Value) -> Option<&str> {
+        answer["error"]["data"]["code"].as_str()
+    }
+
     /// Takes a message and answers it.
     pub async fn take(&self, visitor: Visitor, headers: &Headers, message: Value) -> Exchange {
         self.note_request();

@@ -1,6 +1,9 @@
 //! JSON-RPC messages and errors.
 
 use serde_json::{Map, Value, json};
+use windlass::BatchError;
+use windlass::error::{AskError, Lost, SessionError};
+use windlass::store::Refused;
 
 /// The longest id of a request: it is repeated in answers and kept while the request lasts.
 const ID_CHARS_MAX: usize = 256;
@@ -85,13 +88,22 @@ impl RpcError {
         RpcError { data: Some(data), ..self }
     }
 
-    /// A failure inside: the log has the cause, the client a sentence.
-    pub(crate) fn internal(error: &dyn std::error::Error) -> RpcError {
+    /// A failure inside: the log has the cause, the client a sentence. One that comes of a session that has another owner says so.
+    pub(crate) fn internal(error: &(dyn std::error::Error + 'static)) -> RpcError {
+        let mut causes = std::iter::successors(Some(error), |cause| (*cause).source());
+        if let Some(moved) = causes.find_map(OwnerChange::of) {
+            return moved.error();
+        }
         tracing::error!(error = %windlass::error::chain(error), "an MCP request failed inside");
         RpcError::new(
             INTERNAL,
             "an internal error occurred, which the server's log explains; try again later",
         )
+    }
+
+    /// A request that was refused with a code of the HTTP API.
+    pub(crate) fn refused(code: &str, told: &str, retry_after_ms: u64) -> RpcError {
+        RpcError::new(INTERNAL, told).with_data(json!({"code": code, "retry_after_ms": retry_after_ms}))
     }
 
     /// The answer to the request of this id.
@@ -103,6 +115,56 @@ impl RpcError {
         json!({"jsonrpc": "2.0", "id": id, "error": error})
     }
 }
+
+/// The fate of a request for a session that has another owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwnerChange {
+    /// Another worker owns the session, and nothing was done.
+    Elsewhere,
+    /// The session got another owner while the request was under way: it may have been carried out.
+    Moved,
+}
+
+impl OwnerChange {
+    fn of(error: &(dyn std::error::Error + 'static)) -> Option<OwnerChange> {
+        let session = match (error.downcast_ref::<AskError>(), error.downcast_ref::<BatchError>()) {
+            (Some(AskError::Session(error)), _) | (_, Some(BatchError::Session(error))) => Some(error),
+            _ => error.downcast_ref::<SessionError>(),
+        };
+        let lost = match session {
+            Some(SessionError::Owned { .. }) => return Some(OwnerChange::Elsewhere),
+            Some(SessionError::Lost(lost)) => lost,
+            _ => error.downcast_ref::<Lost>()?,
+        };
+        match lost {
+            Lost::Refused(Refused::Exists) => Some(OwnerChange::Elsewhere),
+            Lost::Refused(Refused::Fenced { .. }) | Lost::Lease => Some(OwnerChange::Moved),
+            Lost::Store(_) | Lost::Refused(_) | Lost::Removed | Lost::Broken(_) | _ => None,
+        }
+    }
+
+    fn error(self) -> RpcError {
+        let (code, told) = match self {
+            OwnerChange::Elsewhere => (
+                ELSEWHERE,
+                "another worker has the session, and nothing was done; send the request again, as it is: a worker that is gone is \
+                 replaced when its lease runs out",
+            ),
+            OwnerChange::Moved => (
+                MOVED,
+                "another worker took the session over while the request was under way, and goes on with what was recorded; send the \
+                 request again, as it is: it joins the call that was recorded",
+            ),
+        };
+        RpcError::refused(code, told, OWNER_CHANGE_MS)
+    }
+}
+
+/// The codes that the HTTP API has for the same.
+const ELSEWHERE: &str = "session_elsewhere";
+const MOVED: &str = "session_moved";
+/// When to come back.
+const OWNER_CHANGE_MS: u64 = 1_000;
 
 /// The answer to a request.
 pub(crate) fn answer(id: &Value, result: Value) -> Value {

@@ -16,6 +16,7 @@ use crate::access::Caller;
 use crate::api::Api;
 use crate::guest::Guest;
 use crate::problem::{Problem, ProblemCode};
+use crate::routes::mcp;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::handler::Handler;
@@ -117,6 +118,12 @@ impl PlacedBody {
     }
 }
 
+/// Whether a request is a message of an MCP client.
+fn is_mcp(parts: &Parts) -> bool {
+    let path = parts.uri.path();
+    parts.method == hyper::Method::POST && (path == "/mcp" || path.starts_with("/mcp/"))
+}
+
 /// A request that may be another worker's.
 struct Placing {
     api: Api,
@@ -184,7 +191,7 @@ impl Placing {
 
     /// The answer of this worker.
     async fn here<H: Handler<T, Api>, T: 'static>(&mut self, handler: &H) -> Response {
-        let Some(body) = self.body.next() else { return Problem::moved().into_response() };
+        let Some(body) = self.body.next() else { return self.refused(Problem::moved()) };
         let request = Request::from_parts(self.parts.clone(), body);
         handler.clone().call(request, self.api.clone()).await
     }
@@ -195,9 +202,10 @@ impl Placing {
         other: &OtherWorker,
         handler: &H,
     ) -> Response {
-        let Some(body) = self.body.next() else { return Problem::moved().into_response() };
+        let Some(body) = self.body.next() else { return self.refused(Problem::moved()) };
         let guest = self.parts.extensions.get::<Guest>().cloned();
-        let sent = PassedOn { parts: &self.parts, body, caller: self.caller(), guest };
+        let last_word = self.message().and_then(|message| mcp::last_word(&message));
+        let sent = PassedOn { parts: &self.parts, body, caller: self.caller(), guest, last_word };
         match self.api.links().send(&self.api, other, sent).await {
             Ok(response) => response,
             Err(LinkFailure::NotSent) => {
@@ -205,8 +213,24 @@ impl Placing {
                 self.here(handler).await
             }
             // It may have been carried out.
-            Err(LinkFailure::NoAnswer) if !self.parts.method.is_safe() => Problem::moved().into_response(),
-            Err(LinkFailure::NoAnswer) => Problem::elsewhere().into_response(),
+            Err(LinkFailure::NoAnswer) if !self.parts.method.is_safe() => self.refused(Problem::moved()),
+            Err(LinkFailure::NoAnswer) => self.refused(Problem::elsewhere()),
+        }
+    }
+
+    /// The answer to a request that was not answered by the owner of its session.
+    fn refused(&self, problem: Problem) -> Response {
+        match self.message() {
+            Some(message) => mcp::for_client(&message, problem),
+            None => problem.into_response(),
+        }
+    }
+
+    /// The message of an MCP client that the request is.
+    fn message(&self) -> Option<serde_json::Value> {
+        match &self.body {
+            PlacedBody::Kept(body) if is_mcp(&self.parts) => serde_json::from_slice(body).ok(),
+            PlacedBody::Kept(_) | PlacedBody::Once(_) => None,
         }
     }
 }

@@ -27,6 +27,17 @@ pub enum StoreError {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+    /// The database cannot be reached now, or is starting: it may be there later.
+    #[error("could not reach the database {path}; {help}", path = path.display())]
+    Away {
+        /// Its name.
+        path: PathBuf,
+        /// Advice for the operator.
+        help: String,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The file was written by a newer Windlass.
     #[error("{path} has format {found}, this Windlass reads up to {known}; use a newer Windlass", path = path.display())]
     Newer {

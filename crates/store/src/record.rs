@@ -96,6 +96,8 @@ pub enum StoreSpace {
     Order = 75,
     /// The `global:` names that calls hold, and the workers that wait for them, on a store that several workers share.
     GlobalName = 76,
+    /// The limits of tools and groups that several workers share: who has how much of each.
+    Limit = 77,
     /// Toolboxes by their names, and the pieces of their manifests.
     Toolbox = 74,
 }

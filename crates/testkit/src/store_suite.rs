@@ -11,6 +11,7 @@ mod messages;
 mod onwards;
 mod owners;
 mod principals;
+mod reads;
 mod records;
 mod removal;
 mod workers;
@@ -32,6 +33,7 @@ pub use principals::{
     a_gone_name_is_not_opened_again, a_removed_session_hears_nothing_and_is_listed_nowhere,
     a_session_belongs_to_the_principal_that_opened_it,
 };
+pub use reads::what_is_asked_at_once_is_answered_as_alone;
 pub use records::{
     a_guard_on_a_record_refuses_the_whole_change, a_key_is_claimed_once, a_record_is_what_was_put_last,
     a_space_has_room_for_so_many, records_are_read_in_pages_by_key, records_of_the_store_are_nobodys,
@@ -119,7 +121,8 @@ macro_rules! store_suite {
             any_text_and_bytes_are_kept,
             the_secret_stays,
             reads_see_commits_that_returned,
-            concurrent_commits_keep_each_order;
+            concurrent_commits_keep_each_order,
+            what_is_asked_at_once_is_answered_as_alone;
             of_two_handles_one_takes_a_session,
             changes_of_a_former_owner_are_refused,
             heartbeats_and_declarations_meet_in_one_order,

@@ -1,6 +1,9 @@
 //! Several processes of the real binary on one PostgreSQL: any of them takes any request, and sessions move when one leaves or dies.
 
 mod frozen;
+mod limits;
+mod mcp;
+mod waits;
 
 use crate::rig::Rig;
 use serde_json::{Value, json};
@@ -28,13 +31,17 @@ impl Worker {
     fn start(rig: &Rig, store: &str, name: &str) -> Worker {
         let mut command = rig.command(&["--data", name, "serve", "--listen", "127.0.0.1:0"]);
         command.env("WINDLASS_STORE", store);
-        let mut child = command.spawn().expect("it starts");
+        Worker::greeted(command.spawn().expect("it starts"))
+    }
+
+    /// A worker that has said where it listens.
+    fn greeted(mut child: Child) -> Worker {
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let mut greeting = String::new();
         for _ in 0..6 {
             let Some(Ok(line)) = lines.next() else {
                 let mut told = String::new();
-                let _ = child.stderr.take().expect("a pipe").read_to_string(&mut told);
+                let _ = child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut told));
                 panic!("it did not start: {told}");
             };
             greeting.push_str(&line);

@@ -1,8 +1,14 @@
 //! Counts of calls in each state.
 
-use super::{Doing, Planner};
+use super::{Counts, Doing, Planner};
 
 impl Planner {
+    /// How many calls there are.
+    pub fn counts(&self) -> Counts {
+        let parked = self.counts.parked + self.away;
+        Counts { running: self.room.running.map(u64::from), parked, ..self.counts }
+    }
+
     pub(super) fn count(&mut self, number: u32) {
         self.again += u64::from(self.is_again(number));
         match self.counted(number) {

@@ -1,5 +1,6 @@
 //! Room to run: limits of the process, of tools and of groups of tools, rates, and missing tools.
 
+use super::share::{LimitShare, ShareUse, SharedLimit};
 use super::slab::Slab;
 use crate::ids::SessionNo;
 use crate::limits::CallLimits;
@@ -52,7 +53,11 @@ pub(super) enum Full {
 #[derive(Debug, Default)]
 pub(super) struct CapUse {
     running_max: Option<u32>,
+    rate: Option<Rate>,
+    /// Of the rate, or of this process's share of it.
     bucket: Option<Bucket>,
+    /// `None`: all of it is here.
+    share: Option<LimitShare>,
     running: u32,
     /// Those of them that only wait for nested calls.
     lending: u32,
@@ -90,12 +95,21 @@ pub(super) struct PlanRoom {
     session_max: [u32; 2],
     /// Sessions with a lower limit.
     of_session: BTreeMap<SessionNo, [u32; 2]>,
+    /// Whether a share was too small, or more than it runs.
+    pub(super) shares_changed: bool,
 }
 
 impl CapUse {
     fn change(&mut self, cap: Cap, now_us: u64) {
-        self.running_max = cap.running_max;
-        self.bucket = match (self.bucket, cap.rate) {
+        (self.running_max, self.rate) = (cap.running_max, cap.rate);
+        if let Some(share) = &mut self.share {
+            share.starts = share.starts.min(cap.rate.map_or(0, |rate| rate.count));
+        }
+        let here = |rate: Rate| match self.share {
+            Some(share) => Rate { count: share.starts, ..rate },
+            None => rate,
+        };
+        self.bucket = match (self.bucket, cap.rate.map(here)) {
             (_, None) => None,
             (None, Some(rate)) => Some(Bucket::full(rate, now_us)),
             (Some(mut bucket), Some(rate)) => {
@@ -105,9 +119,81 @@ impl CapUse {
         };
     }
 
-    /// The limit that is reached, if any.
+    /// The limit that is reached, if any, here or as a whole.
     fn reached(&self) -> Option<u32> {
-        self.running_max.filter(|max| self.running >= *max)
+        let here = self.share.map_or(u32::MAX, |share| share.permits);
+        self.running_max.filter(|max| self.running >= here.min(*max))
+    }
+
+    pub(super) fn is_shared(&self) -> bool {
+        self.share.is_some()
+    }
+
+    /// From now on only a share of it is here: nothing at first.
+    pub(super) fn begin_sharing(&mut self, now_us: u64) {
+        if self.is_bounded() && self.share.is_none() {
+            self.share = Some(LimitShare::default());
+            self.bucket = self.rate.map(|rate| Bucket::full(Rate { count: 0, ..rate }, now_us));
+        }
+    }
+
+    /// Its use, if it is shared. `waiting`: the calls that it keeps from starting; `others`: those that something else does.
+    pub(super) fn shared(
+        &self,
+        limit: SharedLimit,
+        waiting: u32,
+        others: u32,
+        now_us: u64,
+    ) -> Option<ShareUse> {
+        let (share, running) = (self.share?, self.running);
+        let is_full = self.reached().is_some();
+        let is_due = !is_full && self.due_us(now_us).is_some();
+        Some(ShareUse {
+            limit,
+            cap: Cap { running_max: self.running_max, rate: self.rate },
+            share,
+            running,
+            waiting_permits: if is_full { waiting } else { 0 },
+            waiting_starts: if is_due { waiting } else { 0 },
+            reserved: others.min(share.permits.saturating_sub(running)),
+        })
+    }
+
+    pub(super) fn lower_permits(&mut self, permits: u32) -> u32 {
+        if let Some(share) = &mut self.share {
+            share.permits = share.permits.min(permits);
+        }
+        self.running
+    }
+
+    /// `true`: there is more than before.
+    pub(super) fn raise(&mut self, permits: u32, starts: u32, left: u64, now_us: u64) -> bool {
+        let Some(share) = &mut self.share else { return false };
+        let before = *share;
+        share.permits = share.permits.max(permits);
+        share.starts = share.starts.max(starts);
+        if let (Some(bucket), more @ 1..) = (&mut self.bucket, share.starts - before.starts) {
+            bucket.receive(more, left, now_us);
+        }
+        *share != before
+    }
+
+    pub(super) fn give_starts(&mut self, starts: u32, now_us: u64) -> u64 {
+        let (Some(share), Some(bucket)) = (&mut self.share, &mut self.bucket) else { return 0 };
+        share.starts = share.starts.saturating_sub(starts);
+        bucket.give(starts, now_us)
+    }
+
+    /// Whether more of it may be had than is here.
+    fn is_partly_here(&self) -> bool {
+        let lacks_permits = |share: LimitShare| self.running_max.is_some_and(|max| share.permits < max);
+        let lacks_starts = |share: LimitShare| self.rate.is_some_and(|rate| share.starts < rate.count);
+        self.share.is_some_and(|share| lacks_permits(share) || lacks_starts(share))
+    }
+
+    /// Whether more run than the share allows by now.
+    fn is_over_share(&self) -> bool {
+        self.share.is_some_and(|share| self.running_max.is_some() && self.running > share.permits)
     }
 
     fn due_us(&self, now_us: u64) -> Option<u64> {
@@ -127,7 +213,9 @@ impl CapUse {
 
     /// Whether it is full of calls that only wait for nested calls.
     pub(super) fn is_all_lent(&self) -> bool {
-        self.reached().is_some() && self.lending >= self.running
+        // Of a shared limit there may be more.
+        let is_reached = self.running_max.is_some_and(|max| self.running >= max);
+        is_reached && self.lending >= self.running
     }
 
     pub(super) fn running_max(&self) -> Option<u32> {
@@ -146,6 +234,7 @@ impl PlanRoom {
             running_max: [0; 2],
             session_max: [0; 2],
             of_session: BTreeMap::new(),
+            shares_changed: false,
         };
         // Number 0 is the tool without limits.
         room.tools.insert(ToolRoom::default());
@@ -204,6 +293,24 @@ impl PlanRoom {
     pub(super) fn find_tool(&self, id: &str) -> Option<ToolNo> {
         let no = self.tool_nos.get(id).copied();
         no.filter(|no| !self.tools[*no].is_gone).map(ToolNo)
+    }
+
+    pub(super) fn tool_by_id(&self, id: &str) -> Option<u32> {
+        self.tool_nos.get(id).copied()
+    }
+
+    pub(super) fn find_group(&self, name: &str) -> Option<u32> {
+        self.group_nos.get(name).copied()
+    }
+
+    /// A gate was found shut: perhaps because only a share of a limit is here.
+    pub(super) fn note_shut(&mut self, tool: u32, full: Full) {
+        let held = match full {
+            Full::Gone => return,
+            Full::Tool { .. } | Full::Rate { group: None, .. } => &self.tools[tool].held,
+            Full::Group { group, .. } | Full::Rate { group: Some(group), .. } => &self.groups[group].held,
+        };
+        self.shares_changed |= held.is_partly_here();
     }
 
     pub(super) fn knows_tool(&self, id: &str) -> bool {
@@ -317,6 +424,8 @@ impl PlanRoom {
 
     /// A call of this tool stopped running.
     pub(super) fn give_back(&mut self, tool: u32) {
+        self.shares_changed |= self.tools[tool].held.is_over_share()
+            || self.tools[tool].groups.iter().any(|&group| self.groups[group].held.is_over_share());
         self.count(tool, |held| held.running -= 1);
     }
 

@@ -381,6 +381,7 @@ impl Planner {
     /// Whether a gate is open; a closed one is shut until an event may have opened it.
     fn look(&mut self, gate: u32, pool: Pool, now_us: u64) -> bool {
         let Err(full) = self.room.fits(gate, now_us) else { return true };
+        self.room.note_shut(gate, full);
         let mut due = None;
         match full {
             Full::Rate { due_us, .. } => due = Some(due_us),

@@ -38,6 +38,11 @@ impl<T> Slab<T> {
         std::mem::replace(&mut self.things[number as usize], empty)
     }
 
+    /// All things with their numbers, and empty ones where a number is free.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..).zip(&self.things)
+    }
+
     /// How many things there are.
     pub(super) fn len(&self) -> usize {
         self.things.len() - self.free.len()

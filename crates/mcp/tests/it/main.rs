@@ -10,3 +10,4 @@ mod rig;
 mod search;
 mod server;
 mod upstream;
+mod workers;

@@ -16,7 +16,7 @@ pub struct Rig {
     pub runtime: Runtime,
     pub gateway: Gateway,
     pub visitor: Visitor,
-    /// Lets `pay` and `look` have their effects, one each.
+    /// Lets `pay`, `send` and `look` have their effects, one each.
     pub go: Arc<Semaphore>,
     pub closing: watch::Sender<bool>,
     effects: Arc<AtomicU64>,
@@ -123,10 +123,24 @@ impl Rig {
     pub fn within(change: impl FnOnce(&mut Limits)) -> Rig {
         let mut config = Config::new(MemoryStore::new().expect("a store"));
         change(&mut config.limits);
+        Rig::on(config)
+    }
+
+    /// One of several workers. It hears soon that it has lost its lease, and does not lose it by itself.
+    pub fn worker(store: &MemoryStore) -> Rig {
+        let mut config = Config { shared: true, ..Config::new(store.clone()) };
+        (config.limits.heartbeat_ms, config.limits.lease_ms) = (20, 3_600_000);
+        (config.limits.mcp_hold_ms, config.limits.mcp_progress_hold_ms) = (60_000, 60_000);
+        Rig::on(config)
+    }
+
+    fn on(config: Config) -> Rig {
         let runtime = Runtime::new(config);
         let (effects, go) = (Arc::new(AtomicU64::new(0)), Arc::new(Semaphore::new(0)));
         let (begins, begun) = watch::channel(0);
-        for (name, class) in [("pay", EffectClass::Once), ("look", EffectClass::Read)] {
+        for (name, class) in
+            [("pay", EffectClass::Once), ("send", EffectClass::Keyed), ("look", EffectClass::Read)]
+        {
             let (effects, go, begins) = (effects.clone(), go.clone(), begins.clone());
             let tool = tool_fn(spec(name, class), move |_, _| {
                 begins.send_modify(|begun| *begun += 1);
@@ -159,7 +173,7 @@ impl Rig {
         Rig { runtime, gateway, visitor, go, closing, effects, begun }
     }
 
-    /// Waits until so many attempts of `pay` and `look` have begun.
+    /// Waits until so many attempts of `pay`, `send` and `look` have begun.
     pub async fn begun(&mut self, count: u64) {
         self.begun.wait_for(|begun| *begun >= count).await.expect("tools are there");
     }

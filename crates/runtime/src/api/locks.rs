@@ -122,6 +122,8 @@ table! {
         Worker,
         /// The `global:` names that calls of a worker hold and wait for. Alone.
         GlobalNames,
+        /// The limits of which a worker has shares. Alone.
+        SharedLimits,
         /// The toolboxes, their processes and their attempts. Late, since an attempt can be dropped under any lock.
         Toolboxes,
         /// The operations of an attempt that a toolbox has. Looked at while the attempts are listed.

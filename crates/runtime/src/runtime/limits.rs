@@ -12,7 +12,7 @@ use windlass_store::{Row, Space};
 impl Runtime {
     /// Limits all tools that declare this group together, from now on; excess running calls continue.
     pub fn limit_group(&self, group: &str, cap: Cap) {
-        self.0.turns.set_group(&self.0, group, cap);
+        self.0.turns.set_group_over_all(&self.0, group, cap);
     }
 
     /// The current limits of running and waiting calls.

@@ -242,7 +242,7 @@ impl Inner {
                 Registry::new(host.clone(), plugs.own_tools).with_catalog(plugs.catalog_tools),
             ),
             host,
-            turns: Turns::new(&limits),
+            turns: Turns::new(&limits, config.shared),
             limits,
             threads: Threads::default(),
             tasks: tokio::runtime::Handle::current(),

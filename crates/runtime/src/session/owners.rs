@@ -81,7 +81,7 @@ pub(crate) trait Owners: Send + Sync {
     fn begin_leaving(&self);
 
     /// Gives up the right to own sessions for good; the others need not wait. Durable when this returns.
-    fn retire<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<(), SessionError>>;
+    fn retire<'a>(&'a self, rt: &'a Arc<Inner>) -> Plugged<'a, Result<(), SessionError>>;
 
     /// Stops cleanly: the next owner of its sessions need not wait.
     fn leave(&self, store: &dyn Store);
@@ -285,7 +285,7 @@ impl Owners for Embedded {
 
     fn begin_leaving(&self) {}
 
-    fn retire<'a>(&'a self, _: &'a Inner) -> Plugged<'a, Result<(), SessionError>> {
+    fn retire<'a>(&'a self, _: &'a Arc<Inner>) -> Plugged<'a, Result<(), SessionError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 

@@ -6,14 +6,16 @@
 
 mod leaving;
 mod outside;
+mod shares;
 mod wants;
 
 pub(crate) use leaving::DrivenCall;
+pub(crate) use shares::ShareRaise;
 pub(crate) use wants::undeclared;
 
 use crate::api::error::BatchError;
+use crate::api::limits::RunningLimits;
 use crate::api::limits::{EnforcedLimits, Limits};
-use crate::api::limits::{RunningLimits, SessionLimits};
 use crate::api::locks::{LockGuard, LockRank, OrderedMutex};
 use crate::session::away::{AwayPlan, Stub};
 use crate::session::held::{Held, PlannerKnowledge};
@@ -24,13 +26,11 @@ use crate::session::wheel::WakeTime;
 use crate::tools::registry::Registered;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use wants::{by_class, claims};
 use windlass_core::claim::Claims;
 use windlass_core::ids::{CallId, SessionNo};
-use windlass_core::plan::{
-    Arrival, Cap, Counts, Entrant, Planner, Pool, Ready, ToolNo, TurnRefusal, Wants, Why,
-};
+use windlass_core::plan::{Arrival, Counts, Entrant, Planner, Pool, Ready, ToolNo, TurnRefusal, Wants, Why};
 
 /// The turns of a runtime's calls.
 pub(crate) struct Turns(OrderedMutex<TurnsState, { LockRank::Turns as u8 }>);
@@ -51,6 +51,11 @@ struct TurnsState {
     expected: u64,
     /// When the planner is asked again without a change.
     alarm_us: Option<u64>,
+    /// Whether limits of tools and groups hold over several workers.
+    is_shared: bool,
+    /// Counts how often this worker lost its shares of them.
+    share_epoch: u64,
+    shares_wanted: Arc<Notify>,
     /// Empty between two changes; kept so that a change allocates nothing.
     ready: Ready,
 }
@@ -92,7 +97,7 @@ impl Unprepared {
 type Next = Vec<(Weak<Session>, CallId)>;
 
 impl Turns {
-    pub(crate) fn new(limits: &EnforcedLimits) -> Turns {
+    pub(crate) fn new(limits: &EnforcedLimits, is_shared: bool) -> Turns {
         Turns(OrderedMutex::new(TurnsState {
             planner: Planner::new(limits.call()),
             limits: Limits::clone(limits),
@@ -102,6 +107,9 @@ impl Turns {
             resting: Vec::new(),
             expected: 0,
             alarm_us: None,
+            is_shared,
+            share_epoch: 0,
+            shares_wanted: Arc::default(),
             ready: Ready::default(),
         }))
     }
@@ -318,42 +326,6 @@ impl Turns {
         self.change(rt, |state, _| state.alarm_us = None);
     }
 
-    /// A tool is registered, perhaps replacing another.
-    pub(crate) fn set_tool(&self, rt: &Arc<Inner>, tool: &Registered) {
-        self.change(rt, |state, now_us| {
-            // A tool without limits matters only if one of its id had some.
-            if tool.is_limited() || state.planner.knows_tool(tool.spec.stable_id()) {
-                state.announce(now_us, tool);
-            }
-        });
-    }
-
-    /// A tool is gone.
-    pub(crate) fn remove_tool(&self, rt: &Arc<Inner>, tool: &Registered) {
-        self.change(rt, |state, _| {
-            if let Some(no) = state.planner.tool(tool.spec.stable_id()) {
-                state.planner.remove_tool(no);
-            }
-        });
-    }
-
-    /// Sets the limits of a group of tools.
-    pub(crate) fn set_group(&self, rt: &Arc<Inner>, group: &str, cap: Cap) {
-        self.change(rt, |state, now_us| state.planner.set_group(now_us, group, cap));
-    }
-
-    /// Sets how many calls and tasks of a session may run at once.
-    pub(crate) fn set_session(&self, rt: &Arc<Inner>, session: SessionNo, limits: SessionLimits) {
-        let max = [limits.calls_running_max, limits.tasks_running_max];
-        let max = max.map(|max| max.map(|max| u32::try_from(max).unwrap_or(u32::MAX)));
-        self.change(rt, |state, _| state.planner.set_session(session, max));
-    }
-
-    /// A session is released: its limits are read again when it is taken.
-    pub(crate) fn forget_session(&self, session: SessionNo) {
-        self.lock().planner.set_session(session, [None; 2]);
-    }
-
     /// The names above all `global:` ones that a call claims, in their order.
     pub(crate) fn global_names(&self, call: CallId) -> Vec<String> {
         let state = self.lock_as_it_is();
@@ -525,19 +497,29 @@ impl TurnsState {
     fn announce(&mut self, now_us: u64, tool: &Registered) -> ToolNo {
         let groups: Vec<&str> = tool.spec.groups.iter().map(String::as_str).collect();
         tool.mark_announced();
-        self.planner.set_tool(now_us, tool.spec.stable_id(), tool.cap(), &groups)
+        let no = self.planner.set_tool(now_us, tool.spec.stable_id(), tool.cap(), &groups);
+        if self.is_shared {
+            self.planner.share_tool(now_us, no);
+        }
+        no
     }
 
     /// The calls that may continue after a change. A named call that is not parked is being driven, and asks.
     /// The time is read only if there may be one.
     fn next(&mut self, rt: &Inner, now_us: impl FnOnce() -> u64, mut started: impl FnMut(CallId)) -> Next {
         let mut next = Next::new();
+        if self.is_shared && self.planner.shares_changed() {
+            self.shares_wanted.notify_one();
+        }
         // After most changes nobody waits.
         if self.planner.is_quiet() {
             return next;
         }
         let now_us = now_us();
         self.planner.start_ready(now_us, &mut self.ready);
+        if self.is_shared && self.planner.shares_changed() {
+            self.shares_wanted.notify_one();
+        }
         if !self.resting.is_empty() && !self.planner.is_idle() {
             self.park_resting();
             self.planner.start_ready(now_us, &mut self.ready);

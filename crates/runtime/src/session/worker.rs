@@ -9,6 +9,7 @@
 
 mod beat;
 mod knock;
+mod limits;
 mod list;
 pub(crate) mod names;
 mod others;
@@ -27,6 +28,7 @@ use crate::session::owner::Session;
 use crate::session::owners::{AfterLoss, OtherWorker, OwnerPlace, Owners, Right, WokenBy, WorkerEntry};
 use crate::session::plugs::Plugged;
 use crate::session::wheel::Wheel;
+use limits::SharedLimits;
 use names::GlobalNames;
 use record::LiveRecord;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,6 +59,8 @@ pub(crate) struct Worker {
     until_us: AtomicU64,
     /// The `global:` names that its calls hold and wait for.
     names: GlobalNames,
+    /// Its shares of the limits of tools and groups.
+    limits: SharedLimits,
     /// Whether it leaves: others know that from its record.
     leaving: AtomicBool,
     /// Whether it has left, so that it writes no more heartbeats.
@@ -95,6 +99,7 @@ impl Default for Worker {
             standing: watch::Sender::new(LeaseStanding::Without),
             until_us: AtomicU64::new(0),
             names: GlobalNames::default(),
+            limits: SharedLimits::default(),
             leaving: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
             hurry: Arc::default(),
@@ -132,6 +137,7 @@ impl Owners for Leases {
         rt.tasks.spawn(sweep::keep_looking(place()));
         rt.tasks.spawn(knock::keep_hearing(place()));
         rt.tasks.spawn(names::keep(place()));
+        rt.tasks.spawn(limits::keep(place()));
     }
 
     fn id(&self) -> Option<Arc<str>> {
@@ -213,7 +219,7 @@ impl Owners for Leases {
         self.0.hurry.notify_one();
     }
 
-    fn retire<'a>(&'a self, rt: &'a Inner) -> Plugged<'a, Result<(), SessionError>> {
+    fn retire<'a>(&'a self, rt: &'a Arc<Inner>) -> Plugged<'a, Result<(), SessionError>> {
         Box::pin(self.0.retire(rt))
     }
 
@@ -308,9 +314,10 @@ impl Worker {
     }
 
     /// Gives up its lease for good: the others need not wait until it runs out, and look at once.
-    async fn retire(&self, rt: &Inner) -> Result<(), SessionError> {
+    async fn retire(&self, rt: &Arc<Inner>) -> Result<(), SessionError> {
         self.has_left.store(true, Ordering::SeqCst);
         let Some(id) = self.id_now() else { return Ok(()) };
+        limits::leave(rt, self, &id).await;
         let left = RecordChange::put(StoreSpace::Worker, &*id, LEFT);
         let told = rt.store.commit(vec![left.into()]).await?;
         told.into_iter().collect::<Result<Vec<_>, _>>().map_err(Lost::Refused)?;
@@ -368,6 +375,8 @@ impl Worker {
         for session in sessions.iter().filter_map(Weak::upgrade) {
             rt.closed(session.lose(rt, Lost::Lease));
         }
+        self.limits.forget();
+        rt.turns.drop_shares(rt);
         // Released sessions with waiting calls still belonged to it.
         let away = rt.away.take_all();
         rt.closed(Session::forget_away(rt, &away));

@@ -1,5 +1,6 @@
 //! Several workers on one store: who owns what, what becomes of the sessions of one that died, and of that one itself.
 
+mod limits;
 mod over_all;
 use crate::rig::{Count, batch, call, echo, n, run, spec, states};
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use crate::problem::{Problem, ProblemCode};
 use crate::undisturbed::undisturbed;
 use crate::watched::WHOLE_BYTES_MAX;
 use crate::wire::{McpList, McpQuery};
+use crate::workers::NotHere;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::response::{IntoResponse, Response};
@@ -23,6 +24,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use windlass::sessions::SessionStanding;
+use windlass::workers::OwnerPlace;
 use windlass_mcp::{Conversation, Exchange, Gateway, Headers, McpListing, Visitor, session_name};
 
 /// The name of a `windlass mcp`: it repeats its requests when the connection is cut.
@@ -81,16 +83,10 @@ async fn answer(api: &Api, caller: &Caller, door: McpDoor, request: Request) -> 
         }
         Err(problem) => return Err(problem),
     };
-    let session = match door.session {
-        Some(session) => session,
-        None => own_session(api, caller, &message).await?,
+    let session = match session_of(api, caller, door, &message).await {
+        Ok(session) => session,
+        Err(problem) => return Ok(for_client(&message, problem)),
     };
-    if Gateway::uses_session(&message) {
-        api.takes_work()?;
-        api.claim(caller, &session).await?;
-    } else if api.sessions().standing(&session).await? != SessionStanding::Unused {
-        api.session(caller, &session).await?;
-    }
     let (gateway, visitor) = (api.mcp().clone(), Visitor { session, ..visitor });
     let taken = undisturbed(async move { Ok::<_, Problem>(gateway.take(visitor, &headers, message).await) });
     match taken.await? {
@@ -108,12 +104,65 @@ async fn answer(api: &Api, caller: &Caller, door: McpDoor, request: Request) -> 
             if let (true, Some(Some(message))) = (is_answered, &first) {
                 let text = message.to_string();
                 if text.len() as u64 <= WHOLE_BYTES_MAX {
-                    return Ok(whole(text, spoken));
+                    return Ok(placed(message, whole(text, spoken)));
                 }
             }
             Ok(stream(api, spoken, first))
         }
     }
+}
+
+/// The session of a message, which is the caller's from now on if the message makes calls.
+async fn session_of(api: &Api, caller: &Caller, door: McpDoor, message: &Value) -> Result<String, Problem> {
+    let session = match door.session {
+        Some(session) => session,
+        None => own_session(api, caller, message).await?,
+    };
+    if Gateway::uses_session(message) {
+        api.takes_work()?;
+        api.claim(caller, &session).await?;
+        // Before an answer begins as a stream: then the request could wait for the next owner no more.
+        if api.runtime().is_shared()
+            && let Ok(OwnerPlace::Other(_)) = api.runtime().owner_of(&session).await
+        {
+            return Err(Problem::elsewhere());
+        }
+    } else if api.sessions().standing(&session).await? != SessionStanding::Unused {
+        api.session(caller, &session).await?;
+    }
+    Ok(session)
+}
+
+/// A problem as the answer to a message: clients read that of a session which has another owner as an error of their request.
+pub(crate) fn for_client(message: &Value, problem: Problem) -> Response {
+    let Some(retry_after_ms) = problem.code.retry_after_ms() else { return problem.into_response() };
+    let refused = Gateway::refused(message, problem.code.as_str(), &problem.detail, retry_after_ms);
+    match refused.map(|answer| (reply(StatusCode::OK.as_u16(), &answer, None), answer)) {
+        Some((Ok(response), answer)) => placed(&answer, response),
+        Some((Err(problem), _)) => problem.into_response(),
+        None => problem.into_response(),
+    }
+}
+
+/// The event that ends an answer which broke off at another worker: clients wait for an answer that has begun.
+pub(crate) fn last_word(message: &Value) -> Option<Bytes> {
+    let moved = Problem::moved();
+    let answer = Gateway::refused(
+        message,
+        moved.code.as_str(),
+        &moved.detail,
+        moved.retry_after_ms.unwrap_or_default(),
+    )?;
+    // It may have broken off in the middle of an event.
+    Some([&b"\n\n"[..], &event(&answer)].concat().into())
+}
+
+/// Marks an answer if nothing was done because another worker has the session.
+fn placed(answer: &Value, mut response: Response) -> Response {
+    if Gateway::refusal(answer) == Some(ProblemCode::SessionElsewhere.as_str()) {
+        response.extensions_mut().insert(NotHere);
+    }
+    response
 }
 
 pub async fn stream_door(

@@ -59,6 +59,8 @@ pub(super) struct PassedOn<'a> {
     pub(super) body: Body,
     pub(super) caller: Option<&'a Caller>,
     pub(super) guest: Option<Guest>,
+    /// The last event of its answer, if that is a stream and breaks off.
+    pub(super) last_word: Option<Bytes>,
 }
 
 /// Why a request was not answered by another worker.
@@ -92,14 +94,14 @@ impl WorkerLinks {
         other: &OtherWorker,
         sent: PassedOn<'_>,
     ) -> Result<Response, LinkFailure> {
-        let guest = sent.guest.clone();
+        let ends = StreamEnds { guest: sent.guest.clone(), last_word: sent.last_word.clone() };
         let request = request(api, other, sent).ok_or(LinkFailure::NotSent)?;
         let answer = tokio::select! {
             answer = self.0.request(request) => answer,
             () = is_gone(api, &other.id) => return Err(LinkFailure::NoAnswer),
         };
         match answer {
-            Ok(answer) => Ok(passed_back(api, answer, guest)),
+            Ok(answer) => Ok(passed_back(api, answer, ends)),
             Err(error) if error.is_connect() => Err(LinkFailure::NotSent),
             Err(error) => {
                 tracing::debug!(worker = %other.id, %error, "a worker did not answer");
@@ -138,7 +140,7 @@ async fn is_gone(api: &Api, worker: &str) {
 }
 
 /// The answer of another worker as this one's.
-fn passed_back(api: &Api, answer: hyper::Response<Incoming>, guest: Option<Guest>) -> Response {
+fn passed_back(api: &Api, answer: hyper::Response<Incoming>, ends: StreamEnds) -> Response {
     let (mut head, body) = answer.into_parts();
     let is_not_here = head.headers.remove(NOT_HERE).is_some();
     for name in LEFT_OUT_OF_ANSWERS {
@@ -146,11 +148,11 @@ fn passed_back(api: &Api, answer: hyper::Response<Incoming>, guest: Option<Guest
     }
     let is_stream = is_event_stream(&head.headers);
     let body = if is_stream {
-        if let Some(guest) = &guest {
+        if let Some(guest) = &ends.guest {
             guest.stays();
         }
         let keepalive = Duration::from_millis(api.runtime().limits().event_keepalive_ms);
-        let stream = PassedStream { body, guest, silence: keepalive * SILENT_TIMES };
+        let stream = PassedStream { body, ends, silence: keepalive * SILENT_TIMES };
         Body::new(PulledBody::new(stream, PassedStream::next))
     } else {
         Body::new(body)
@@ -172,13 +174,21 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 /// An event stream of another worker. It ends with this server, and when nothing comes of it any more.
 struct PassedStream {
     body: Incoming,
-    guest: Option<Guest>,
+    ends: StreamEnds,
     silence: Duration,
+}
+
+/// How the event stream of another worker ends.
+struct StreamEnds {
+    /// The client, which may be told to go.
+    guest: Option<Guest>,
+    /// Sent if it breaks off.
+    last_word: Option<Bytes>,
 }
 
 impl PassedStream {
     async fn next(mut self) -> StreamPiece<PassedStream> {
-        let guest = self.guest.clone();
+        let guest = self.ends.guest.clone();
         let going = async {
             match &guest {
                 Some(guest) => guest.told_to_go().await,
@@ -188,7 +198,12 @@ impl PassedStream {
         let frame = tokio::select! {
             biased;
             () = going => return None,
-            frame = timeout(self.silence, self.body.frame()) => frame.ok()??.ok()?,
+            frame = timeout(self.silence, self.body.frame()) => frame,
+        };
+        let frame = match frame {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(None) => return None,
+            Ok(Some(Err(_))) | Err(_) => return self.ends.last_word.map(|word| (word, None)),
         };
         let piece = frame.into_data().unwrap_or_else(|_| Bytes::new());
         Some((piece, Some(self)))

@@ -50,7 +50,8 @@ pub(crate) async fn ask(
 ) -> Result<Vec<Value>, Problem> {
     let Ok(parts) = head(path) else { return Ok(Vec::new()) };
     let body = serde_json::to_vec(body).unwrap_or_default();
-    let sent = link::PassedOn { parts: &parts, body: Body::from(body), caller: Some(caller), guest: None };
+    let (body, caller) = (Body::from(body), Some(caller));
+    let sent = link::PassedOn { parts: &parts, body, caller, guest: None, last_word: None };
     let Ok(response) = api.links().send(api, other, sent).await else { return Ok(Vec::new()) };
     let (status, most) = (response.status(), api.runtime().limits().batch_bytes_max);
     let bytes = axum::body::to_bytes(response.into_body(), usize::try_from(most).unwrap_or(usize::MAX)).await;

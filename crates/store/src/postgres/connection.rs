@@ -4,7 +4,7 @@
 //! between, such as pgbouncer in transaction mode, may hand each transaction to another server process.
 
 use super::statements::TypedStatement;
-use super::states::{SqlMeaning, meaning_of};
+use super::states::{SqlMeaning, meaning_of, passes};
 use std::error::Error as _;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_postgres::error::Severity;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Connection, Error, Row};
 
 /// The pauses between attempts: the first one, and the longest.
@@ -71,7 +71,7 @@ impl DatabaseFailure {
         match self {
             DatabaseFailure::Silent(_) => true,
             DatabaseFailure::Sql(error) => match error.code() {
-                Some(code) => code.code().starts_with("57P") || code.code() == "53300",
+                Some(code) => passes(code.code()),
                 None => chain(error).any(|cause| cause.is::<std::io::Error>()) && !is_tls(error),
             },
             DatabaseFailure::Warned(_) | DatabaseFailure::Setup { .. } | DatabaseFailure::Forgot(_) => false,
@@ -131,22 +131,18 @@ pub(super) struct DatabaseLink {
 impl DatabaseLink {
     /// Runs a query. The statement has no name, so it leaves nothing on the connection.
     pub async fn query(&self, sql: &TypedStatement, params: &[Param<'_>]) -> Result<Vec<Row>, Error> {
-        self.client.query_typed(sql.text, &typed(sql, params)).await
+        self.client.query_typed(sql.text, &sql.typed(params)).await
     }
 
     /// Executes a statement; how many rows it changed.
     pub async fn execute(&self, sql: &TypedStatement, params: &[Param<'_>]) -> Result<u64, Error> {
-        self.client.execute_typed(sql.text, &typed(sql, params)).await
+        self.client.execute_typed(sql.text, &sql.typed(params)).await
     }
 
     /// The server's last warning since this was asked before.
     pub fn warning(&self) -> Option<String> {
         self.warned.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
-}
-
-fn typed<'a>(sql: &TypedStatement, params: &[Param<'a>]) -> Vec<(Param<'a>, Type)> {
-    params.iter().copied().zip(sql.types.iter().cloned()).collect()
 }
 
 /// Drives a connection to its end, and keeps its last warning. A warning comes before the answer to the statement that caused it.

@@ -3,29 +3,17 @@
 use super::group::fixed;
 use super::read::{all, most, one};
 use super::readers::{ReadFailure, ReaderConnections, ReaderLink};
-use crate::chain::{self, ChainLink, START, int, row_key, row_of, uint};
-use crate::{Answer, BATCH_ROWS_MAX, JournalRow, StoreError};
+use crate::chain::{self, ChainLink, START, int, row_of, uint};
+use crate::{Answer, JournalRow, StoreError};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
 use windlass_core::ids::{BatchNo, EntryNo, SessionNo};
 
 /// A journal row from the table, not verified yet.
-struct TableRow {
+pub(super) struct TableRow {
     row: JournalRow,
     before: ChainLink,
     link: ChainLink,
-}
-
-/// The rows of a batch.
-pub(super) fn of_batch(readers: &ReaderConnections, batch: BatchNo) -> Answer<Vec<JournalRow>> {
-    readers.ask("read a journal", move |client| async move {
-        let sql = "SELECT row, session, first, count, before, link, data FROM windlass.journal
-                   WHERE row BETWEEN $1 AND $2 ORDER BY row";
-        let (first, last) = (row_key(batch, 0), row_key(batch, BATCH_ROWS_MAX - 1));
-        let params: [(&(dyn ToSql + Sync), Type); 2] = [(&first, Type::INT8), (&last, Type::INT8)];
-        let found = all(&client, sql, &params, TableRow::read).await?;
-        Ok(found.into_iter().map(TableRow::trusted).collect::<Result<_, _>>()?)
-    })
 }
 
 /// The rows of a session before an entry, newest first.
@@ -138,7 +126,7 @@ fn missing(session: SessionNo, end: u64) -> StoreError {
 }
 
 impl TableRow {
-    fn read(row: &Row) -> Result<TableRow, Error> {
+    pub fn read(row: &Row) -> Result<TableRow, Error> {
         let (batch, number) = row_of(row.try_get(0)?);
         let kept = JournalRow {
             session: SessionNo(uint(row.try_get(1)?)),
@@ -151,7 +139,7 @@ impl TableRow {
         Ok(TableRow { row: kept, before: fixed(row.try_get(4)?), link: fixed(row.try_get(5)?) })
     }
 
-    fn trusted(self) -> Result<JournalRow, StoreError> {
+    pub fn trusted(self) -> Result<JournalRow, StoreError> {
         chain::verify(&self.row, &self.before, &self.link)?;
         Ok(self.row)
     }

@@ -18,11 +18,13 @@ mod address;
 mod append;
 mod connection;
 mod doubt;
+mod gather;
 mod group;
 mod history;
 mod judge;
 mod known;
 mod lane;
+mod lookups;
 mod numbers;
 mod options;
 mod read;
@@ -48,6 +50,7 @@ use crate::{
 use doubt::LastGroup;
 use known::KnownSessions;
 use lane::Lanes;
+use lookups::{PageKey, PostgresLookups, name_key};
 use numbers::NumberBlocks;
 use readers::ReaderConnections;
 use server::ServerDurability;
@@ -75,6 +78,7 @@ pub struct PostgresStore {
     lanes: Arc<Lanes>,
     threads: Vec<JoinHandle<()>>,
     readers: ReaderConnections,
+    lookups: PostgresLookups,
     numbers: NumberBlocks,
     secret: Secret,
     patience: Duration,
@@ -86,6 +90,27 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// Opens the store of a database, creating its tables if there are none. Other processes may open it too.
     pub async fn open(options: PostgresOptions) -> Result<PostgresStore, StoreError> {
+        let outage = options.patience;
+        PostgresStore::open_within(options, outage).await
+    }
+
+    /// Like [`open`](PostgresStore::open), but a server that cannot be reached or is starting is waited for, however long that takes.
+    /// `away` is called with each [`StoreError::Away`], about twice a second.
+    pub async fn open_patiently(
+        options: PostgresOptions,
+        mut away: impl FnMut(&StoreError),
+    ) -> Result<PostgresStore, StoreError> {
+        let mut backoff = connection::Backoff::new();
+        loop {
+            match PostgresStore::open_within(options.clone(), Duration::ZERO).await {
+                Err(error @ StoreError::Away { .. }) => away(&error),
+                opened => return opened,
+            }
+            backoff.pause().await;
+        }
+    }
+
+    async fn open_within(options: PostgresOptions, outage: Duration) -> Result<PostgresStore, StoreError> {
         let address = Arc::new(options.address(&options.url)?);
         let no_thread = |error: std::io::Error| {
             options::refused(&address, "no thread could be started", Some(Box::new(error)))
@@ -93,7 +118,7 @@ impl PostgresStore {
         let stalls = Arc::new(Stalls::default());
         let readers = ReaderConnections::start(Arc::clone(&address), Arc::clone(&stalls), options.readers);
         let readers = readers.map_err(no_thread)?;
-        let (secret, durability) = options.opened(&address, &readers).await?;
+        let (secret, durability) = options.opened(&address, &readers, outage).await?;
         let writers = options.writers.max(1);
         let group_max = options.limits.group_changes_max as usize;
         let lasts: Result<Vec<_>, StoreError> =
@@ -118,6 +143,7 @@ impl PostgresStore {
             lanes,
             threads: Vec::new(),
             readers,
+            lookups: PostgresLookups::default(),
             numbers: NumberBlocks::default(),
             secret,
             patience: options.patience,
@@ -155,7 +181,7 @@ impl PostgresStore {
         let readers = readers.map_err(|error| {
             options::refused(&address, "no thread could be started", Some(Box::new(error)))
         })?;
-        options.migrated(&address, &readers).await
+        options.migrated(&address, &readers, options.patience).await
     }
 
     /// How many lanes sessions have. One more is for workers' records.
@@ -258,11 +284,11 @@ impl Store for PostgresStore {
     }
 
     fn session(&self, name: &str) -> Answer<Option<SessionRow>> {
-        read::session(&self.readers, name)
+        self.lookups.names.ask(&self.readers, name_key(name))
     }
 
     fn session_by_no(&self, no: SessionNo) -> Answer<Option<SessionRow>> {
-        read::session_by_no(&self.readers, no)
+        self.lookups.sessions.ask(&self.readers, no)
     }
 
     fn sessions(&self, after: Option<SessionNo>, limit: u64) -> Answer<Vec<SessionRow>> {
@@ -278,7 +304,7 @@ impl Store for PostgresStore {
     }
 
     fn batch(&self, lookup: Lookup) -> Answer<Option<BatchRow>> {
-        read::batch(&self.readers, lookup)
+        self.lookups.lookups.ask(&self.readers, lookup)
     }
 
     fn is_new(&self, session: SessionNo, fence: Fence, lookup: Lookup) -> bool {
@@ -286,7 +312,7 @@ impl Store for PostgresStore {
     }
 
     fn batch_by_no(&self, no: BatchNo) -> Answer<Option<BatchRow>> {
-        read::batch_by_no(&self.readers, no)
+        self.lookups.batches.ask(&self.readers, no)
     }
 
     fn kept_batches(&self, after: BatchNo, limit: u64) -> Answer<Vec<KeptBatch>> {
@@ -298,11 +324,14 @@ impl Store for PostgresStore {
     }
 
     fn open_batches(&self, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
-        read::open_batches(&self.readers, session)
+        match session {
+            Some(session) => self.lookups.open.ask(&self.readers, session),
+            None => read::open_batches(&self.readers),
+        }
     }
 
     fn journal(&self, batch: BatchNo) -> Answer<Vec<JournalRow>> {
-        history::of_batch(&self.readers, batch)
+        self.lookups.journals.ask(&self.readers, batch)
     }
 
     fn history(&self, session: SessionNo, before: Option<EntryNo>, limit: u64) -> Answer<Vec<JournalRow>> {
@@ -322,7 +351,7 @@ impl Store for PostgresStore {
     }
 
     fn inbound(&self, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
-        read::inbound(&self.readers, session, limit)
+        self.lookups.messages.ask(&self.readers, (session, limit))
     }
 
     fn marked(&self, mark: Mark) -> Answer<Option<CallId>> {
@@ -330,15 +359,15 @@ impl Store for PostgresStore {
     }
 
     fn record(&self, shelf: Shelf, key: &str) -> Answer<Option<StoredRecord>> {
-        read::record(&self.readers, shelf, key)
+        self.lookups.records.ask(&self.readers, (shelf, key.to_owned()))
     }
 
     fn records(&self, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>> {
-        read::records(&self.readers, page)
+        self.lookups.pages.ask(&self.readers, PageKey::of(page))
     }
 
     fn count_records(&self, shelf: Shelf) -> Answer<u64> {
-        read::count_records(&self.readers, shelf)
+        self.lookups.counts.ask(&self.readers, shelf)
     }
 
     fn blob_session(&self, blob: BlobNo) -> Answer<Option<SessionNo>> {

@@ -26,7 +26,7 @@ pub struct PostgresOptions {
     pub writers: usize,
     /// Connections that read.
     pub readers: usize,
-    /// How long opening waits for a server that does not answer, and closing for the last writes.
+    /// How long [`PostgresStore::open`](super::PostgresStore::open) waits for a server that is away, and closing for the last writes.
     pub patience: Duration,
     /// The least durability that the server must give.
     pub durability: Durability,
@@ -58,17 +58,19 @@ impl PostgresOptions {
         })
     }
 
-    /// The secret of the store, and the durability of its server. Creates the tables if there are none.
+    /// The secret of the store, and the durability of its server. Creates the tables if there are none. `outage`: how long a server
+    /// that is away is waited for.
     pub(super) async fn opened(
         &self,
         address: &Arc<DatabaseAddress>,
         readers: &ReaderConnections,
+        outage: Duration,
     ) -> Result<(Secret, Durability), StoreError> {
-        let opened = match self.asked(address, readers, read).await? {
+        let opened = match self.asked(address, readers, outage, read).await? {
             Some(opened) => opened,
             None => {
-                self.migrated(address, readers).await?;
-                let opened = self.asked(address, readers, read).await?;
+                self.migrated(address, readers, outage).await?;
+                let opened = self.asked(address, readers, outage, read).await?;
                 opened.ok_or_else(|| refused(address, "its tables were dropped meanwhile", None))?
             }
         };
@@ -99,11 +101,12 @@ impl PostgresOptions {
         &self,
         address: &Arc<DatabaseAddress>,
         readers: &ReaderConnections,
+        outage: Duration,
     ) -> Result<MigratedFormats, StoreError> {
         let secret = random()?;
         let migrate =
             move |link: DatabaseLink, reply| async move { schema::migrate(&link, reply, secret).await };
-        self.asked(address, readers, migrate).await
+        self.asked(address, readers, outage, migrate).await
     }
 
     /// Does something on a connection of its own, on the readers' thread. A server that is about to start is waited for.
@@ -111,6 +114,7 @@ impl PostgresOptions {
         &self,
         address: &Arc<DatabaseAddress>,
         readers: &ReaderConnections,
+        outage: Duration,
         question: impl Fn(DatabaseLink, Duration) -> A + Send + 'static,
     ) -> Result<T, StoreError>
     where
@@ -128,14 +132,21 @@ impl PostgresOptions {
                     },
                     Err(failure) => failure,
                 };
+                let most = if failure.is_outage() { outage } else { patience };
                 let may_help = failure.is_outage() || failure.meaning() == SqlMeaning::Raced;
-                if !may_help || backoff.lasted() >= patience {
+                if !may_help || backoff.lasted() >= most {
                     return Ok(Err(failure));
                 }
                 backoff.pause().await;
             }
         });
-        answer.await?.map_err(|failure| refused(address, failure.help(), Some(Box::new(failure))))
+        answer.await?.map_err(|failure| match failure.is_outage() {
+            true => {
+                let (path, help) = (address.name.clone(), failure.help().to_owned());
+                StoreError::Away { path, help, source: Box::new(failure) }
+            }
+            false => refused(address, failure.help(), Some(Box::new(failure))),
+        })
     }
 }
 

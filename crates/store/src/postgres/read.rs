@@ -6,8 +6,8 @@ use super::judge::digest;
 use super::readers::{ReadFailure, ReaderConnections, ReaderLink, Typed};
 use crate::chain::{ChainLink, int, piece_key, row_key, uint};
 use crate::{
-    Answer, BATCH_ROWS_MAX, BLOB_PIECES_MAX, BatchRow, BlobSize, Inbound, KeptBatch, RecordPage, Sequence,
-    SessionPage, SessionRow, Shelf, Space, StoreError, StoreUsage, StoredRecord, blob_key,
+    Answer, BATCH_ROWS_MAX, BLOB_PIECES_MAX, BatchRow, BlobSize, KeptBatch, Sequence, SessionPage,
+    SessionRow, Space, StoreError, StoreUsage, StoredRecord, blob_key,
 };
 use std::sync::Arc;
 use tokio_postgres::types::Type;
@@ -43,23 +43,6 @@ pub(super) fn sweep(readers: &ReaderConnections) -> Answer<u64> {
     readers.ask("sweep", move |client| async move {
         let swept = one(&client, "SELECT windlass.sweep()", &[], |row| Ok(uint(row.try_get(0)?)));
         Ok(swept.await?.unwrap_or(0))
-    })
-}
-
-/// The session of this name.
-pub(super) fn session(readers: &ReaderConnections, name: &str) -> Answer<Option<SessionRow>> {
-    let key = digest(name.as_bytes());
-    readers.ask("read a session", move |client| async move {
-        let sql = "SELECT no, name, principal, fence, head FROM windlass.seats WHERE name_key = $1";
-        one(&client, sql, &[(&&key[..], Type::BYTEA)], session_row).await
-    })
-}
-
-/// The session of this number.
-pub(super) fn session_by_no(readers: &ReaderConnections, no: SessionNo) -> Answer<Option<SessionRow>> {
-    readers.ask("read a session", move |client| async move {
-        let sql = "SELECT no, name, principal, fence, head FROM windlass.seats WHERE no = $1";
-        one(&client, sql, &[(&int(no.0), Type::INT8)], session_row).await
     })
 }
 
@@ -116,26 +99,6 @@ pub(super) fn sessions_by_name(
     })
 }
 
-/// The batch found by this look-up.
-pub(super) fn batch(readers: &ReaderConnections, lookup: Lookup) -> Answer<Option<BatchRow>> {
-    readers.ask("read a batch", move |client| async move {
-        let sql = "SELECT b.no, b.session, b.lookup, o.no IS NOT NULL, b.expired
-                   FROM windlass.batches b LEFT JOIN windlass.open_batches o USING (session, no)
-                   WHERE b.lookup = $1";
-        one(&client, sql, &[(&&lookup.0[..], Type::BYTEA)], batch_row).await
-    })
-}
-
-/// The batch of this number.
-pub(super) fn batch_by_no(readers: &ReaderConnections, no: BatchNo) -> Answer<Option<BatchRow>> {
-    readers.ask("read a batch", move |client| async move {
-        let sql = "SELECT b.no, b.session, b.lookup, o.no IS NOT NULL, b.expired
-                   FROM windlass.batches b LEFT JOIN windlass.open_batches o USING (session, no)
-                   WHERE b.no = $1";
-        one(&client, sql, &[(&int(no.0), Type::INT8)], batch_row).await
-    })
-}
-
 /// The batches that have rows, by number.
 pub(super) fn kept_batches(
     readers: &ReaderConnections,
@@ -181,25 +144,12 @@ pub(super) fn usage(readers: &ReaderConnections) -> Answer<StoreUsage> {
     })
 }
 
-/// The open batches, oldest first.
-pub(super) fn open_batches(readers: &ReaderConnections, session: Option<SessionNo>) -> Answer<Vec<BatchRow>> {
-    let session = session.map(|session| int(session.0));
+/// The open batches of all sessions, oldest first.
+pub(super) fn open_batches(readers: &ReaderConnections) -> Answer<Vec<BatchRow>> {
     readers.ask("read the open batches", move |client| async move {
         let sql = "SELECT b.no, b.session, b.lookup, TRUE, b.expired
-                   FROM windlass.open_batches o JOIN windlass.batches b USING (session, no)
-                   WHERE $1::bigint IS NULL OR o.session = $1 ORDER BY no";
-        all(&client, sql, &[(&session, Type::INT8)], batch_row).await
-    })
-}
-
-/// The pending messages for a session, oldest first.
-pub(super) fn inbound(readers: &ReaderConnections, session: SessionNo, limit: u64) -> Answer<Vec<Inbound>> {
-    readers.ask("read the waiting messages", move |client| async move {
-        let sql = "SELECT key, body FROM windlass.inbound
-                   WHERE session = $1 AND body IS NOT NULL ORDER BY no LIMIT $2";
-        let params: [Typed<'_>; 2] = [(&int(session.0), Type::INT8), (&most(limit), Type::INT8)];
-        let message = |row: &Row| Ok(Inbound { session, key: text(row, 0)?, body: row.try_get(1)? });
-        all(&client, sql, &params, message).await
+                   FROM windlass.open_batches o JOIN windlass.batches b USING (session, no) ORDER BY no";
+        all(&client, sql, &[], batch_row).await
     })
 }
 
@@ -209,59 +159,6 @@ pub(super) fn marked(readers: &ReaderConnections, mark: Mark) -> Answer<Option<C
         let sql = "SELECT call FROM windlass.marks WHERE mark = $1";
         let call = |row: &Row| Ok(CallId::unpacked(uint(row.try_get(0)?)));
         one(&client, sql, &[(&&mark.0[..], Type::BYTEA)], call).await
-    })
-}
-
-/// The record of this key.
-pub(super) fn record(readers: &ReaderConnections, shelf: Shelf, key: &str) -> Answer<Option<StoredRecord>> {
-    let (owner, key) = (shelf.home(), key.to_owned());
-    readers.ask("read a record", move |client| {
-        let key = key.clone();
-        async move {
-            let sql = "SELECT key, value, generation, digest FROM windlass.records
-                       WHERE space = $1 AND owner = $2 AND key = $3";
-            let params: [Typed<'_>; 3] =
-                [(&shelf.number(), Type::INT8), (&int(owner.0), Type::INT8), (&key.as_bytes(), Type::BYTEA)];
-            let found = one(&client, sql, &params, record_row).await?;
-            Ok(found.map(|found| found.trusted(owner)).transpose()?)
-        }
-    })
-}
-
-/// A page of a space's records, by key.
-pub(super) fn records(readers: &ReaderConnections, page: RecordPage<'_>) -> Answer<Vec<StoredRecord>> {
-    let (owner, space, limit) = (page.shelf.home(), page.shelf.number(), most(page.limit));
-    let (from, after) = (page.from().to_owned(), page.after.map(|after| after.as_bytes().to_vec()));
-    let prefix = page.prefix.to_owned();
-    readers.ask("read records", move |client| {
-        let (from, after, prefix) = (from.clone(), after.clone(), prefix.clone());
-        async move {
-            let sql = "SELECT key, value, generation, digest FROM windlass.records
-                       WHERE space = $1 AND owner = $2 AND key >= $3 AND key IS DISTINCT FROM $4
-                       ORDER BY key LIMIT $5";
-            let params: [Typed<'_>; 5] = [
-                (&space, Type::INT8),
-                (&int(owner.0), Type::INT8),
-                (&from.as_bytes(), Type::BYTEA),
-                (&after, Type::BYTEA),
-                (&limit, Type::INT8),
-            ];
-            let found = all(&client, sql, &params, record_row).await?;
-            // Records of one prefix are neighbours.
-            let wanted = found.into_iter().take_while(|found| found.record.key.starts_with(&prefix));
-            Ok(wanted.map(|found| found.trusted(owner)).collect::<Result<_, _>>()?)
-        }
-    })
-}
-
-/// How many records a space has.
-pub(super) fn count_records(readers: &ReaderConnections, shelf: Shelf) -> Answer<u64> {
-    let owner = int(shelf.home().0);
-    readers.ask("count records", move |client| async move {
-        let sql = "SELECT count(*) FROM windlass.records WHERE space = $1 AND owner = $2";
-        let params: [Typed<'_>; 2] = [(&shelf.number(), Type::INT8), (&owner, Type::INT8)];
-        let count = |row: &Row| Ok(uint(row.try_get(0)?));
-        Ok(one(&client, sql, &params, count).await?.unwrap_or(0))
     })
 }
 
@@ -288,19 +185,24 @@ pub(super) fn gone(readers: &ReaderConnections, key: ChainLink) -> Answer<Option
 }
 
 /// A record from the database, not verified yet.
-struct FoundRecord {
+pub(super) struct FoundRecord {
     record: StoredRecord,
     digest: Vec<u8>,
 }
 
-fn record_row(row: &Row) -> Result<FoundRecord, Error> {
+pub(super) fn record_row(row: &Row) -> Result<FoundRecord, Error> {
     let record =
         StoredRecord { key: text(row, 0)?, value: row.try_get(1)?, generation: uint(row.try_get(2)?) };
     Ok(FoundRecord { record, digest: row.try_get(3)? })
 }
 
 impl FoundRecord {
-    fn trusted(self, owner: SessionNo) -> Result<StoredRecord, StoreError> {
+    /// Whether its key begins so.
+    pub fn has_prefix(&self, prefix: &str) -> bool {
+        self.record.key.starts_with(prefix)
+    }
+
+    pub fn trusted(self, owner: SessionNo) -> Result<StoredRecord, StoreError> {
         if digest(&self.record.value) == *self.digest {
             return Ok(self.record);
         }
@@ -397,7 +299,7 @@ pub(super) async fn all<T>(
     Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
 }
 
-fn session_row(row: &Row) -> Result<SessionRow, Error> {
+pub(super) fn session_row(row: &Row) -> Result<SessionRow, Error> {
     let principal: Option<&[u8]> = row.try_get(2)?;
     Ok(SessionRow {
         no: SessionNo(uint(row.try_get(0)?)),
@@ -408,7 +310,7 @@ fn session_row(row: &Row) -> Result<SessionRow, Error> {
     })
 }
 
-fn batch_row(row: &Row) -> Result<BatchRow, Error> {
+pub(super) fn batch_row(row: &Row) -> Result<BatchRow, Error> {
     Ok(BatchRow {
         no: BatchNo(uint(row.try_get(0)?)),
         session: SessionNo(uint(row.try_get(1)?)),
@@ -419,7 +321,7 @@ fn batch_row(row: &Row) -> Result<BatchRow, Error> {
 }
 
 /// Text stored as bytes.
-fn text(row: &Row, column: usize) -> Result<String, Error> {
+pub(super) fn text(row: &Row, column: usize) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(row.try_get(column)?).into_owned())
 }
 

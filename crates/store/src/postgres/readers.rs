@@ -132,6 +132,13 @@ impl ReaderConnections {
         Answer::reply(answer)
     }
 
+    /// Runs a task on the readers' thread.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.thread.0 {
+            runtime.spawn(task);
+        }
+    }
+
     /// Sweeps from time to time, as long as there are readers.
     pub fn keep_sweeping(&self) {
         let (Some(runtime), thread) = (&self.thread.0, Arc::downgrade(&self.thread)) else { return };

@@ -1,11 +1,19 @@
-//! Every statement of a writer, with the types of its parameters.
+//! The statements of writers and of gathered look-ups, with the types of their parameters.
 
+use super::connection::Param;
 use tokio_postgres::types::Type;
 
 /// A statement without a name: it is sent with its parameters, and leaves nothing behind on the connection.
 pub(super) struct TypedStatement {
     pub text: &'static str,
     pub types: &'static [Type],
+}
+
+impl TypedStatement {
+    /// Its parameters with their types.
+    pub fn typed<'a>(&self, params: &[Param<'a>]) -> Vec<(Param<'a>, Type)> {
+        params.iter().copied().zip(self.types.iter().cloned()).collect()
+    }
 }
 
 /// Declares each statement once: its name, the types of its parameters, its SQL.
@@ -16,6 +24,53 @@ macro_rules! statements {
 }
 
 statements! {
+    // Look-ups of many subjects: see `lookups`. The place of the subject is the last column.
+    SESSIONS_BY_NO(INT8_ARRAY) = "SELECT s.no, s.name, s.principal, s.fence, s.head, asked.place
+                    FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (no, place),
+                    LATERAL (SELECT * FROM windlass.seats t WHERE t.no = asked.no OFFSET 0) s";
+    SESSIONS_BY_NAME(BYTEA_ARRAY) = "SELECT s.no, s.name, s.principal, s.fence, s.head, asked.place
+                    FROM unnest($1::bytea[]) WITH ORDINALITY AS asked (name_key, place),
+                    LATERAL (SELECT * FROM windlass.seats t WHERE t.name_key = asked.name_key OFFSET 0) s";
+    BATCHES_BY_NO(INT8_ARRAY) = "SELECT b.no, b.session, b.lookup, b.open, b.expired, asked.place
+                    FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (no, place),
+                    LATERAL (SELECT t.*, o.no IS NOT NULL AS open
+                             FROM windlass.batches t LEFT JOIN windlass.open_batches o USING (session, no)
+                             WHERE t.no = asked.no OFFSET 0) b";
+    BATCHES_BY_LOOKUP(BYTEA_ARRAY) = "SELECT b.no, b.session, b.lookup, b.open, b.expired, asked.place
+                    FROM unnest($1::bytea[]) WITH ORDINALITY AS asked (lookup, place),
+                    LATERAL (SELECT t.*, o.no IS NOT NULL AS open
+                             FROM windlass.batches t LEFT JOIN windlass.open_batches o USING (session, no)
+                             WHERE t.lookup = asked.lookup OFFSET 0) b";
+    OPEN_BATCHES(INT8_ARRAY) = "SELECT b.no, b.session, b.lookup, TRUE, b.expired, asked.place
+                    FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (session, place),
+                    LATERAL (SELECT t.* FROM windlass.open_batches o JOIN windlass.batches t USING (session, no)
+                             WHERE o.session = asked.session OFFSET 0) b
+                    ORDER BY asked.place, b.no";
+    JOURNALS(INT8_ARRAY, INT8_ARRAY) = "SELECT j.row, j.session, j.first, j.count, j.before, j.link, j.data, asked.place
+                    FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS asked (first, last, place),
+                    LATERAL (SELECT * FROM windlass.journal t WHERE t.row BETWEEN asked.first AND asked.last OFFSET 0) j
+                    ORDER BY asked.place, j.row";
+    WAITING_MESSAGES(INT8_ARRAY, INT8_ARRAY) = "SELECT asked.session, i.key, i.body, asked.place
+                    FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS asked (session, most, place),
+                    LATERAL (SELECT * FROM windlass.inbound t WHERE t.session = asked.session AND t.body IS NOT NULL
+                             ORDER BY t.no LIMIT asked.most) i
+                    ORDER BY asked.place, i.no";
+    RECORDS_BY_KEY(INT8_ARRAY, INT8_ARRAY, BYTEA_ARRAY) = "SELECT r.key, r.value, r.generation, r.digest, asked.place
+                    FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) WITH ORDINALITY AS asked (space, owner, key, place),
+                    LATERAL (SELECT * FROM windlass.records t
+                             WHERE t.space = asked.space AND t.owner = asked.owner AND t.key = asked.key OFFSET 0) r";
+    RECORD_PAGES(INT8_ARRAY, INT8_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY) = "SELECT r.key, r.value, r.generation, r.digest, asked.place
+                    FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[])
+                         WITH ORDINALITY AS asked (space, owner, \"from\", \"after\", most, place),
+                    LATERAL (SELECT * FROM windlass.records t
+                             WHERE t.space = asked.space AND t.owner = asked.owner
+                             AND t.key >= asked.\"from\" AND t.key IS DISTINCT FROM asked.\"after\"
+                             ORDER BY t.key LIMIT asked.most) r
+                    ORDER BY asked.place, r.key";
+    RECORD_COUNTS(INT8_ARRAY, INT8_ARRAY) = "SELECT r.records, asked.place
+                    FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS asked (space, owner, place),
+                    LATERAL (SELECT count(*) AS records FROM windlass.records t
+                             WHERE t.space = asked.space AND t.owner = asked.owner) r";
     // In the order of their numbers, so that two groups never deadlock.
     LOCK_SESSIONS(INT8_ARRAY) = "SELECT no FROM windlass.sessions WHERE no = ANY($1) ORDER BY no FOR UPDATE";
     BLOCK(INT8_ARRAY) = "SELECT windlass.block($1)";

@@ -23,31 +23,38 @@ pub struct SqlStateRow {
     pub state: &'static str,
     /// Its meaning.
     pub meaning: SqlMeaning,
+    /// Whether the server only has to start, to come back or to have room: a worker that starts waits for that.
+    pub passes: bool,
     /// When a server says so.
     pub when: &'static str,
 }
 
 const fn row(state: &'static str, meaning: SqlMeaning, when: &'static str) -> SqlStateRow {
-    SqlStateRow { state, meaning, when }
+    SqlStateRow { state, meaning, passes: false, when }
+}
+
+/// A state of a server that is away for a while.
+const fn away(state: &'static str, when: &'static str) -> SqlStateRow {
+    SqlStateRow { state, meaning: SqlMeaning::Lost, passes: true, when }
 }
 
 /// The states that are not final. A state that is not listed is final, unless its class is listed.
 pub const SQL_STATES: &[SqlStateRow] = &[
-    row("08", SqlMeaning::Lost, "the connection broke"),
+    away("08", "the connection broke"),
     row("0A000", SqlMeaning::Lost, "a plan no longer fits its table: a migration ran"),
-    row("25006", SqlMeaning::Lost, "the server became read-only: the writer is another one now"),
+    away("25006", "the server became read-only: the writer is another one now"),
     row("25P03", SqlMeaning::Lost, "the transaction was idle for too long"),
     row("26000", SqlMeaning::Lost, "a pool in between gave this connection to another server"),
     row("28000", SqlMeaning::Lost, "the server does not let this user in"),
     row("28P01", SqlMeaning::Lost, "the password is wrong: it is read again, since it may have been changed"),
     row("3D000", SqlMeaning::Lost, "there is no such database: it may be restored"),
     row("40003", SqlMeaning::Lost, "it is unknown whether the statement was completed"),
-    row("53300", SqlMeaning::Lost, "the server has no connection left"),
-    row("57P01", SqlMeaning::Lost, "an administrator ended the connection, or the server stops"),
-    row("57P02", SqlMeaning::Lost, "the server crashed"),
-    row("57P03", SqlMeaning::Lost, "the server starts or stops"),
-    row("57P04", SqlMeaning::Lost, "the database was dropped: it may be restored"),
-    row("57P05", SqlMeaning::Lost, "the connection was idle for too long"),
+    away("53300", "the server has no connection left"),
+    away("57P01", "an administrator ended the connection, or the server stops"),
+    away("57P02", "the server crashed"),
+    away("57P03", "the server starts or stops"),
+    away("57P04", "the database was dropped: it may be restored"),
+    away("57P05", "the connection was idle for too long"),
     row("23505", SqlMeaning::Raced, "somebody else inserted the key first"),
     row("40001", SqlMeaning::Raced, "two transactions could not be put in an order"),
     row("40P01", SqlMeaning::Raced, "two transactions waited for each other"),
@@ -64,9 +71,17 @@ pub const SQL_STATES: &[SqlStateRow] = &[
 
 /// The meaning of a state.
 pub(super) fn meaning_of(state: &str) -> SqlMeaning {
+    find(state).map_or(SqlMeaning::Final, |row| row.meaning)
+}
+
+/// Whether a server in this state is only away for a while.
+pub(super) fn passes(state: &str) -> bool {
+    find(state).is_some_and(|row| row.passes)
+}
+
+fn find(state: &str) -> Option<&'static SqlStateRow> {
     let listed = |wanted: Option<&str>| SQL_STATES.iter().find(|row| Some(row.state) == wanted);
-    let found = listed(Some(state)).or_else(|| listed(state.get(..2)));
-    found.map_or(SqlMeaning::Final, |row| row.meaning)
+    listed(Some(state)).or_else(|| listed(state.get(..2)))
 }
 
 #[cfg(test)]
@@ -85,6 +100,11 @@ mod tests {
             ("", SqlMeaning::Final),
         ] {
             assert_eq!(meaning_of(state), meaning, "{state}");
+        }
+        for (state, is_away) in
+            [("57P03", true), ("08006", true), ("28P01", false), ("3D000", false), ("53100", false)]
+        {
+            assert_eq!(passes(state), is_away, "{state}");
         }
         for (at, row) in SQL_STATES.iter().enumerate() {
             assert!(SQL_STATES[at + 1..].iter().all(|other| other.state != row.state), "{} twice", row.state);

@@ -2,6 +2,7 @@
 
 mod append;
 mod formats;
+mod gather;
 mod lost;
 mod outage;
 mod pool;

@@ -28,6 +28,7 @@ fn store_errors() -> Vec<StoreError> {
     let all = vec![
         StoreError::Owned { folder: SECRET.into(), holder: SECRET.to_owned() },
         StoreError::Open { path: SECRET.into(), help: SECRET.to_owned(), source: Some(source()) },
+        StoreError::Away { path: SECRET.into(), help: SECRET.to_owned(), source: source() },
         StoreError::Newer { path: SECRET.into(), found: 9, known: 1 },
         StoreError::UnsafeSqlite { found: SECRET.to_owned(), needed: "1" },
         StoreError::Damaged { session: SessionNo(8_271), entry: 8_271, what: SECRET.to_owned() },
@@ -42,6 +43,7 @@ fn store_errors() -> Vec<StoreError> {
         match error {
             StoreError::Owned { .. }
             | StoreError::Open { .. }
+            | StoreError::Away { .. }
             | StoreError::Newer { .. }
             | StoreError::UnsafeSqlite { .. }
             | StoreError::Damaged { .. }

@@ -89,7 +89,7 @@ impl Frozen {
 }
 
 /// Stops all threads of a worker: the signal alone reaches one after the other.
-fn stop(worker: &Worker) {
+pub(super) fn stop(worker: &Worker) {
     worker.signal(Signal::STOP);
     let threads = format!("/proc/{}/task", worker.child.id());
     let is_stopped = |thread: std::io::Result<std::fs::DirEntry>| {

@@ -111,8 +111,9 @@ async fn take_orphans(
     Ok(left)
 }
 
-/// So many sessions are taken at the same time: a taking is a dozen round trips to the store, one after the other.
-const TAKEN_AT_ONCE: usize = 16;
+/// The number of sessions taken at once. A taking is a dozen round trips to the store, one after the other, and a store on a server
+/// makes one statement of those that wait at the same time.
+const TAKEN_AT_ONCE: usize = 128;
 
 /// The worker whose session could not be taken yet, by how the task for it ended.
 fn taken(
