@@ -42,6 +42,8 @@ struct LineRing {
 #[derive(Clone, Copy, Debug)]
 struct LineGate {
     rings: [LineRing; 2],
+    /// The turns in its lines.
+    waiting: u32,
     due_us: Option<u64>,
 }
 
@@ -66,7 +68,7 @@ impl TurnLines {
 
     pub(super) fn open_line(&mut self, session: u32, gate: u32, pool: Pool) -> u32 {
         if self.gates.len() <= gate as usize {
-            self.gates.resize(gate as usize + 1, LineGate { rings: [RING; 2], due_us: None });
+            self.gates.resize(gate as usize + 1, LineGate { rings: [RING; 2], waiting: 0, due_us: None });
         }
         self.lines.insert(TurnLine { session, gate, pool, before: NONE, after: NONE, ..TurnLine::default() })
     }
@@ -78,14 +80,23 @@ impl TurnLines {
     }
 
     pub(super) fn push(&mut self, line: u32, turn: LineTurn) {
-        self.lines[line].turns.insert(turn);
+        let TurnLine { turns, gate, .. } = &mut self.lines[line];
+        turns.insert(turn);
+        self.gates[*gate as usize].waiting += 1;
     }
 
     pub(super) fn remove(&mut self, line: u32, turn: LineTurn) {
-        self.lines[line].turns.remove(&turn);
+        let TurnLine { turns, gate, .. } = &mut self.lines[line];
+        turns.remove(&turn);
+        self.gates[*gate as usize].waiting -= 1;
         if self.lines[line].turns.is_empty() {
             self.leave_ring(line);
         }
+    }
+
+    /// How many calls wait at a gate.
+    pub(super) fn waiting(&self, gate: u32) -> u32 {
+        self.gates.get(gate as usize).map_or(0, |gate| gate.waiting)
     }
 
     pub(super) fn first(&self, line: u32) -> Option<LineTurn> {

@@ -2,7 +2,8 @@
 //! allows; who gets how much is not decided here.
 
 use super::room::{Cap, CapUse, Full};
-use super::{Doing, Planner, ToolNo};
+use super::slab::NONE;
+use super::{Planner, ToolNo};
 use std::sync::Arc;
 
 /// A limit that several processes share.
@@ -73,12 +74,8 @@ impl Planner {
 
     /// The use of all shared limits.
     pub fn shares(&self, now_us: u64) -> Vec<ShareUse> {
-        let mut lined = vec![0; self.room.tools.iter().count()];
-        for number in self.call_nos.all().filter(|&number| self.calls[number].doing == Doing::Lined) {
-            lined[self.calls[number].tool as usize] += 1;
-        }
         let tools = self.room.tools.iter().filter_map(|(no, tool)| {
-            let (waiting, full) = (lined[no as usize], self.room.fits(no, now_us).err());
+            let (waiting, full) = (self.lined(no), self.room.fits(no, now_us).err());
             let limit = SharedLimit::Tool(tool.id.clone());
             let is_own = matches!(full, Some(Full::Tool { .. } | Full::Rate { group: None, .. }));
             tool.held.shared(
@@ -99,11 +96,16 @@ impl Planner {
                 Some(Full::Tool { .. } | Full::Gone) | None => false,
             };
             let members = self.room.tools.iter().filter(|(_, tool)| tool.groups.contains(&no));
-            let waiting =
-                members.filter(|(tool, _)| waits(*tool)).map(|(tool, _)| lined[tool as usize]).sum();
+            let waiting = members.filter(|(tool, _)| waits(*tool)).map(|(tool, _)| self.lined(tool)).sum();
             group.held.shared(SharedLimit::Group(group.name.clone()), waiting, 0, now_us)
         });
         tools.chain(groups).collect()
+    }
+
+    /// How many calls of a tool wait for their turn. One that is alone stands in no line.
+    fn lined(&self, tool: u32) -> u32 {
+        let is_alone = self.alone != NONE && self.gate(self.alone) == tool;
+        self.lines.waiting(tool) + u32::from(is_alone)
     }
 
     /// Lowers a share to so many permits, if there are more, and returns how many calls run: those above it finish normally.

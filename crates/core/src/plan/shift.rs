@@ -319,7 +319,7 @@ impl Planner {
     }
 
     /// A call that continues holds its tool's room already, so only process and session bound it.
-    fn gate(&self, number: u32) -> u32 {
+    pub(super) fn gate(&self, number: u32) -> u32 {
         let call = &self.calls[number];
         let gated = call.doing != Doing::Returning && self.room.is_gated(call.tool);
         if gated { call.tool } else { ToolNo::UNLIMITED.0 }
