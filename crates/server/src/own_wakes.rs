@@ -71,7 +71,6 @@ mod tests {
     use super::*;
     use std::pin::pin;
     use std::sync::atomic::AtomicUsize;
-    use tokio::sync::Notify;
 
     /// A task that counts its wakes.
     #[derive(Default)]
@@ -112,23 +111,31 @@ mod tests {
         assert_eq!(task.0.load(Ordering::SeqCst), 1);
     }
 
+    /// The other thread goes on as soon as a turn has begun, so that most of its wakes come in the middle of one.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn no_wake_of_another_thread_is_lost() {
-        let (there, back) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let (hears, answers) = (there.clone(), back.clone());
-        let other = tokio::spawn(async move {
-            for _ in 0..20_000 {
-                hears.notified().await;
-                answers.notify_one();
-            }
-        });
-        own_wakes(async {
-            for _ in 0..20_000 {
-                there.notify_one();
-                back.notified().await;
-            }
-        })
+        const WAKES: usize = 20_000;
+        let (told, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (tells, sees) = (told.clone(), seen.clone());
+        let mut other = None;
+        own_wakes(std::future::poll_fn(move |cx| {
+            seen.store(told.load(Ordering::SeqCst), Ordering::SeqCst);
+            let (tells, sees) = (tells.clone(), sees.clone());
+            other.get_or_insert_with(|| {
+                let waker = cx.waker().clone();
+                std::thread::spawn(move || {
+                    for no in 1..=WAKES {
+                        tells.store(no, Ordering::SeqCst);
+                        waker.wake_by_ref();
+                        while sees.load(Ordering::SeqCst) < no {
+                            std::thread::yield_now();
+                        }
+                    }
+                })
+            });
+            (0..50).for_each(|_| std::thread::yield_now());
+            if seen.load(Ordering::SeqCst) == WAKES { Poll::Ready(()) } else { Poll::Pending }
+        }))
         .await;
-        other.await.expect("it has answered all");
     }
 }
