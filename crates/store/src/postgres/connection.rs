@@ -72,7 +72,11 @@ impl DatabaseFailure {
             DatabaseFailure::Silent(_) => true,
             DatabaseFailure::Sql(error) => match error.code() {
                 Some(code) => passes(code.code()),
-                None => chain(error).any(|cause| cause.is::<std::io::Error>()) && !is_tls(error),
+                // It went away before or in the middle of an answer.
+                None => {
+                    let is_lost = error.is_closed() || chain(error).any(|cause| cause.is::<std::io::Error>());
+                    is_lost && !is_tls(error)
+                }
             },
             DatabaseFailure::Warned(_) | DatabaseFailure::Setup { .. } | DatabaseFailure::Forgot(_) => false,
             DatabaseFailure::Impossible(_) | DatabaseFailure::Undecided(_) => false,
