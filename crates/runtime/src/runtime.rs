@@ -33,6 +33,7 @@ use crate::session::inner::{Config, Inner, Runtime};
 use crate::session::owner::Session;
 use crate::session::plugs::{FollowUp, Plugs};
 use crate::session::wheel;
+use crate::session::worker;
 use crate::tools::provider::Provider;
 use crate::tools::registry::{Listed, RegisterError, Registered};
 use crate::tools::request::BatchRequest;
@@ -44,7 +45,7 @@ use std::time::Duration;
 use windlass_core::handle::{Handle, HandleKind};
 use windlass_core::ids::CallId;
 use windlass_core::time::Timestamp;
-use windlass_store::{SessionRow, Store};
+use windlass_store::Store;
 
 /// Functions that the upper rooms provide to the engine.
 const PLUGS: Plugs = Plugs {
@@ -162,8 +163,13 @@ impl Runtime {
     pub async fn resume(&self) -> Result<u64, SessionError> {
         self.judge_copy().await?;
         let before = self.0.taken_over.load(Ordering::Relaxed);
-        self.take_all_left().await?;
-        taking::resume(&self.0).await?;
+        match self.0.owners.worker() {
+            Some(worker) => worker::take_left(&self.0, &worker).await?,
+            None => {
+                self.take_all_left().await?;
+                taking::resume(&self.0).await?;
+            }
+        }
         // Artifacts that the last owner left for removal may be due: a short-lived process would never look otherwise.
         artifacts::look_over(&self.0).await;
         Ok(self.0.taken_over.load(Ordering::Relaxed) - before)
@@ -176,22 +182,16 @@ impl Runtime {
             let Some(last) = sessions.last() else { return Ok(()) };
             after = Some(last.no);
             for row in &sessions {
-                match self.take_left(row).await {
+                match self.0.store.open_batches(Some(row.no)).await.map_err(SessionError::from) {
                     Err(error @ SessionError::Unreadable { .. }) => {
                         tracing::error!(session = %row.name, error = %chain(&error), "a session stands still");
                     }
-                    Err(SessionError::Owned { .. }) => {}
-                    taken => taken?,
+                    Err(error) => return Err(error),
+                    Ok(open) if open.is_empty() => {}
+                    Ok(_) => drop(self.0.left_session(&row.name).await?),
                 }
             }
         }
-    }
-
-    async fn take_left(&self, row: &SessionRow) -> Result<(), SessionError> {
-        if !self.0.store.open_batches(Some(row.no)).await?.is_empty() {
-            self.0.session(&row.name).await?;
-        }
-        Ok(())
     }
 
     /// Whether this text is the handle of a call of this runtime's store.

@@ -41,6 +41,7 @@ pub(crate) mod signal;
 pub(crate) mod slots;
 pub(crate) mod standstill;
 pub(crate) mod still;
+pub(crate) mod swapped;
 pub(crate) mod threads;
 pub(crate) mod turns;
 pub(crate) mod vault;

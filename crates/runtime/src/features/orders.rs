@@ -5,17 +5,18 @@
 //! waited for. What it has adopted stands in its heartbeat. One that is silent is waited for until its lease is over; it starts nothing
 //! more then, whenever it continues.
 
-use crate::api::error::{Lost, SessionError, chain};
+use crate::api::error::{SessionError, chain};
 use crate::features::{pauses, policy, revocations};
 use crate::session::inner::Inner;
 use crate::session::orders::Order;
 use crate::session::plugs::Plugged;
+use crate::session::swapped;
 use crate::session::wheel::WakeTime;
 use crate::session::worker;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
-use windlass_store::{RecordChange, RecordGuard, Refused, StoreError, StoreSpace};
+use windlass_store::StoreSpace;
 
 /// Looks for changes of other workers from time to time, if there may be any.
 pub(crate) fn begin(rt: &Arc<Inner>) {
@@ -74,17 +75,13 @@ pub(super) struct FoundOrder<T> {
     generation: u64,
 }
 
-/// The record under this key; the default if there is none. Fields of its value may be added; those that are there never change.
+/// The record under this key; the default if there is none.
 pub(super) async fn find<T: DeserializeOwned + Default>(
     rt: &Inner,
     key: &str,
 ) -> Result<FoundOrder<T>, SessionError> {
-    let Some(record) = rt.store.record(StoreSpace::Order.shelf(), key).await? else {
-        return Ok(FoundOrder { value: T::default(), generation: 0 });
-    };
-    let value = serde_json::from_slice(&record.value)
-        .map_err(|error| SessionError::unreadable(format!("the record of {key} cannot be read: {error}")))?;
-    Ok(FoundOrder { value, generation: record.generation })
+    let (value, generation) = swapped::find(rt, StoreSpace::Order, key, key).await?;
+    Ok(FoundOrder { value, generation })
 }
 
 /// Replaces a record that is still as it was found. `false`: somebody else was faster.
@@ -93,14 +90,5 @@ pub(super) async fn put<T: Serialize>(
     key: &str,
     found: &FoundOrder<T>,
 ) -> Result<bool, SessionError> {
-    // Numbers and texts serialise without fail.
-    let value = serde_json::to_vec(&found.value).unwrap_or_default();
-    let change =
-        RecordChange::put(StoreSpace::Order, key, value).guarded(RecordGuard::Generation(found.generation));
-    match rt.store.commit(vec![change.into()]).await?.pop() {
-        Some(Ok(_)) => Ok(true),
-        Some(Err(Refused::Changed { .. })) => Ok(false),
-        Some(Err(refused)) => Err(Lost::Refused(refused).into()),
-        None => Err(StoreError::Closed.into()),
-    }
+    swapped::replace(rt, StoreSpace::Order, key.to_string(), Some(&found.value), found.generation).await
 }

@@ -153,21 +153,10 @@ pub(crate) fn go_on(rt: &Arc<Inner>, session: &str) {
 /// Continues all removals that earlier owners began. A session whose journal cannot be read stands still.
 pub(crate) async fn go_on_with_all(rt: &Arc<Inner>) -> Result<(), SessionError> {
     for name in begun(rt).await? {
-        match take(rt, &name).await {
-            Err(error @ SessionError::Unreadable { .. }) => {
-                tracing::error!(session = %name, error = %chain(&error), "a session cannot be removed");
-            }
-            Err(SessionError::Owned { .. }) => {}
-            taken => taken?,
+        if is_begun(rt, &name).await? {
+            // Taking it continues the removal.
+            rt.left_session(&name).await?;
         }
-    }
-    Ok(())
-}
-
-/// Takes a session that is being removed, which continues the removal.
-async fn take(rt: &Arc<Inner>, name: &str) -> Result<(), SessionError> {
-    if is_begun(rt, name).await? {
-        rt.session(name).await?;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The sessions that a runtime owns.
 
-use crate::api::error::{Lost, SessionError};
+use crate::api::error::{Lost, SessionError, chain};
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
 use crate::session::owners::{AfterLoss, WokenBy};
@@ -36,7 +36,38 @@ impl Inner {
         let session =
             Box::pin(cell.get_or_try_init(|| (self.plugs.open_or_take)(self, name, SessionRecords::local())))
                 .await?;
-        Ok(session.clone())
+        // Its lease may have ended while it was taken.
+        match session.lane.lost().filter(|lost| self.may_take_again(lost)) {
+            Some(lost) => Err(lost.into()),
+            None => Ok(session.clone()),
+        }
+    }
+
+    /// A session with unfinished work, taken unless another worker has it or somebody removed it. One that cannot be read stands
+    /// still: `None` too.
+    pub(crate) async fn left_session(
+        self: &Arc<Inner>,
+        name: &str,
+    ) -> Result<Option<Arc<Session>>, SessionError> {
+        loop {
+            match self.session(name).await {
+                Ok(session) => return Ok(Some(session)),
+                Err(error @ SessionError::Unreadable { .. }) => {
+                    tracing::error!(session = %name, error = %chain(&error), "a session stands still");
+                    return Ok(None);
+                }
+                Err(SessionError::Owned { .. } | SessionError::Gone { .. }) => return Ok(None),
+                Err(SessionError::Lost(Lost::Removed | Lost::Refused(_))) if self.owners.has_others() => {
+                    return Ok(None);
+                }
+                // It is tried for again under the next lease.
+                Err(SessionError::Lost(Lost::Lease)) => {
+                    let pause_us = self.limits.knock_ms.saturating_mul(1_000);
+                    self.wheel.until(self.clock.elapsed_us().saturating_add(pause_us)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The session of this name, recorded when this returns; a new one with this opening, after `before`. No

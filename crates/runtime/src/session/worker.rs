@@ -17,6 +17,7 @@ mod record;
 mod sweep;
 
 pub(crate) use record::{behind, is_any_known};
+pub(crate) use sweep::take_left;
 
 use crate::api::clock::Clock;
 use crate::api::error::{Lost, SessionError};
@@ -27,6 +28,7 @@ use crate::session::orders::Order;
 use crate::session::owner::Session;
 use crate::session::owners::{AfterLoss, OtherWorker, OwnerPlace, Owners, Right, WokenBy, WorkerEntry};
 use crate::session::plugs::Plugged;
+use crate::session::swapped;
 use crate::session::wheel::Wheel;
 use limits::SharedLimits;
 use names::GlobalNames;
@@ -36,9 +38,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::{Notify, watch};
 use windlass_core::ids::{CallId, SessionNo};
-use windlass_store::{
-    RecordChange, RecordGuard, Refused, Row, Space, Store, StoreError, StoreSpace, StoredRecord, Wakes,
-};
+use windlass_store::{RecordChange, Row, Space, Store, StoreError, StoreSpace, StoredRecord, Wakes};
 
 /// The target of wakes that are for every worker.
 const ALL: &str = "workers";
@@ -65,6 +65,8 @@ pub(crate) struct Worker {
     leaving: AtomicBool,
     /// Whether it has left, so that it writes no more heartbeats.
     has_left: AtomicBool,
+    /// Whether sessions that nobody owned could not be taken yet.
+    has_orphans: AtomicBool,
     /// Notified when the next heartbeat must not wait for its time.
     hurry: Arc<Notify>,
     state: OrderedMutex<LeaseState, { LockRank::Worker as u8 }>,
@@ -102,6 +104,7 @@ impl Default for Worker {
             limits: SharedLimits::default(),
             leaving: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
+            has_orphans: AtomicBool::new(false),
             hurry: Arc::default(),
             state: OrderedMutex::default(),
         }
@@ -430,18 +433,13 @@ const SESSIONS_MIN: usize = 64;
 
 /// Declares a silent worker dead. `false`: it was heard of again, and keeps its sessions.
 async fn declare_dead(rt: &Inner, record: &StoredRecord) -> Result<bool, SessionError> {
-    let dead = RecordChange::put(StoreSpace::Worker, record.key.as_str(), DEAD)
-        .guarded(RecordGuard::Generation(record.generation));
-    match rt.store.commit(vec![dead.into()]).await?.pop() {
-        Some(Ok(_)) => Ok(true),
-        Some(Err(Refused::Changed { .. })) => {
-            // Another worker may have been faster.
-            let now = rt.store.record(StoreSpace::Worker.shelf(), &record.key).await?;
-            Ok(now.is_none_or(|now| is_over(&now)))
-        }
-        Some(Err(refused)) => Err(Lost::Refused(refused).into()),
-        None => Err(StoreError::Closed.into()),
+    let dead = RecordChange::put(StoreSpace::Worker, record.key.as_str(), DEAD);
+    if swapped::swap(rt, dead, record.generation).await? {
+        return Ok(true);
     }
+    // Another worker may have been faster.
+    let now = rt.store.record(StoreSpace::Worker.shelf(), &record.key).await?;
+    Ok(now.is_none_or(|now| is_over(&now)))
 }
 
 /// The worker that owns a session, if one does.

@@ -104,6 +104,15 @@ impl Member {
         said
     }
 
+    /// A tool that sleeps for an hour.
+    fn sleeps(&self) {
+        let tool = tool_fn(spec("x", EffectClass::Stepped), |_, cx: &Cx| {
+            let cx = cx.clone();
+            async move { Ok(cx.sleep("s", Duration::from_secs(3_600)).await.map(|()| n(1))?.into()) }
+        });
+        self.runtime.register(tool).unwrap();
+    }
+
     fn echoes(&self, class: EffectClass) -> Count {
         let count = Count::default();
         self.runtime.register(echo(spec("x", class), &count)).unwrap();
@@ -260,14 +269,8 @@ async fn a_worker_that_was_taken_for_dead_lets_go_when_it_is_told() {
 async fn one_that_leaves_in_good_order_need_not_be_waited_for() {
     let shared = MemoryStore::new().unwrap();
     let (a, b) = (Member::new(&shared), Member::new(&shared));
-    let tool = || {
-        tool_fn(spec("x", EffectClass::Stepped), |_, cx: &Cx| {
-            let cx = cx.clone();
-            async move { Ok(cx.sleep("s", Duration::from_secs(3_600)).await.map(|()| n(1))?.into()) }
-        })
-    };
-    a.runtime.register(tool()).unwrap();
-    b.runtime.register(tool()).unwrap();
+    a.sleeps();
+    b.sleeps();
     let waiting = a.runtime.submit("s", one()).await.unwrap();
     crate::rig::waits_for(&a.runtime, "sleep").await;
     drop(waiting);
@@ -288,6 +291,45 @@ async fn one_that_leaves_in_good_order_need_not_be_waited_for() {
     // Nothing is left of the one that left.
     while workers(&shared).await.contains(&id) {
         b.step(&shared).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_loses_its_lease_while_it_resumes_goes_on_under_the_next() {
+    let shared = MemoryStore::new().unwrap();
+    let (a, b) = (Member::new(&shared), Member::new(&shared));
+    a.sleeps();
+    b.sleeps();
+    let waiting = a.runtime.submit("s", one()).await.unwrap();
+    crate::rig::waits_for(&a.runtime, "sleep").await;
+    let id = b.id().await;
+    // Its writes are taken and not answered, as those of a database that goes away then.
+    b.store.keep_silent(true);
+    let left = a.id().await;
+    drop((a, waiting));
+    let shelf = StoreSpace::Worker.shelf();
+    while shared.record(shelf, &left).await.unwrap().is_some_and(|record| record.value != b"left") {
+        tokio::task::yield_now().await;
+    }
+    let resuming = tokio::spawn({
+        let runtime = b.runtime.clone();
+        async move { runtime.resume().await }
+    });
+    while owner(&shared, "s").await.as_ref() != Some(&id) {
+        tokio::task::yield_now().await;
+    }
+    b.clock.advance(LEASE);
+    while b.runtime.worker().is_some() {
+        tokio::task::yield_now().await;
+    }
+    b.store.keep_silent(false);
+    resuming.await.unwrap().expect("it is a worker still");
+    assert_ne!(b.id().await, id);
+    while owner(&shared, "s").await.as_ref() != b.runtime.worker().as_ref() {
+        b.step(&shared).await;
+    }
+    while b.runtime.open_calls() == 0 {
+        tokio::task::yield_now().await;
     }
 }
 

@@ -78,13 +78,7 @@ pub(crate) async fn resume(rt: &Arc<Inner>) -> Result<(), SessionError> {
         let Some(last) = found.last() else { return Ok(()) };
         after = Some(last.no);
         for SessionRow { name, .. } in &found {
-            match rt.session(name).await {
-                Err(error @ SessionError::Unreadable { .. }) => {
-                    tracing::error!(session = %name, error = %chain(&error), "the schedules of a session stand still");
-                }
-                Err(SessionError::Owned { .. } | SessionError::Gone { .. }) => {}
-                taken => drop(taken?),
-            }
+            rt.left_session(name).await?;
         }
     }
 }

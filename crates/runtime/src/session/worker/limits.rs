@@ -11,10 +11,11 @@
 mod lot;
 
 use super::{Worker, WorkerPlace, is_over};
-use crate::api::error::{Lost, SessionError, chain};
+use crate::api::error::{SessionError, chain};
 use crate::api::locks::{LockRank, OrderedMutex};
 use crate::session::held::due_us;
 use crate::session::inner::Inner;
+use crate::session::swapped;
 use crate::session::turns::ShareRaise;
 use lot::{Lot, LotNeed};
 use serde::{Deserialize, Serialize};
@@ -23,12 +24,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use windlass_core::plan::{LimitShare, ShareUse, SharedLimit};
 use windlass_core::rate::MILLIONTHS;
-use windlass_store::{RecordChange, RecordGuard, Refused, StoreError, StoreSpace};
+use windlass_store::StoreSpace;
 
 /// The target of wakes for workers that have or want shares.
 const LIMITS: &str = "limits";
-/// Keys that are longer are kept under their hash: a key must fit into an index.
-const KEY_BYTES_MAX: usize = 200;
 /// Permits that are not used for so long are given back.
 const IDLE_US: u64 = 10_000_000;
 /// Starts that calls wait for stay at least for so long: on their way nothing is added to what is left of them.
@@ -286,26 +285,20 @@ impl LimitRecord {
 }
 
 fn key(limit: &SharedLimit) -> String {
-    let key = match limit {
+    swapped::fitting_key(&shown(limit))
+}
+
+fn shown(limit: &SharedLimit) -> String {
+    match limit {
         SharedLimit::Tool(id) => format!("tool/{id}"),
         SharedLimit::Group(name) => format!("group/{name}"),
-    };
-    match key.len() <= KEY_BYTES_MAX {
-        true => key,
-        // No other key begins so.
-        false => format!("#{}", blake3::hash(key.as_bytes()).to_hex()),
     }
 }
 
 /// The record of a limit, and its generation; an empty one if there is none.
 async fn read(rt: &Inner, limit: &SharedLimit) -> Result<(LimitRecord, u64), SessionError> {
-    let Some(found) = rt.store.record(StoreSpace::Limit.shelf(), &key(limit)).await? else {
-        return Ok((LimitRecord::default(), 0));
-    };
-    let record = serde_json::from_slice(&found.value).map_err(|error| {
-        SessionError::unreadable(format!("the record of the limit {} cannot be read: {error}", key(limit)))
-    })?;
-    Ok((record, found.generation))
+    let of = format!("the limit {}", shown(limit));
+    swapped::find(rt, StoreSpace::Limit, &key(limit), &of).await
 }
 
 /// Replaces a record that is still as it was read; one that says nothing is removed. `false`: somebody else was faster.
@@ -315,18 +308,6 @@ async fn write(
     record: &LimitRecord,
     generation: u64,
 ) -> Result<bool, SessionError> {
-    let change = match record.is_empty() {
-        true => RecordChange::remove(StoreSpace::Limit, key(limit)),
-        // Numbers and texts serialise without fail.
-        false => {
-            RecordChange::put(StoreSpace::Limit, key(limit), serde_json::to_vec(record).unwrap_or_default())
-        }
-    };
-    let change = change.guarded(RecordGuard::Generation(generation));
-    match rt.store.commit(vec![change.into()]).await?.pop() {
-        Some(Ok(_)) => Ok(true),
-        Some(Err(Refused::Changed { .. })) => Ok(false),
-        Some(Err(refused)) => Err(Lost::Refused(refused).into()),
-        None => Err(StoreError::Closed.into()),
-    }
+    let value = (!record.is_empty()).then_some(record);
+    swapped::replace(rt, StoreSpace::Limit, key(limit), value, generation).await
 }

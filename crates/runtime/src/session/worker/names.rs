@@ -13,17 +13,16 @@ use crate::session::held::{DriveContext, Held, due_us};
 use crate::session::inner::Inner;
 use crate::session::owner::Session;
 use crate::session::patience;
+use crate::session::swapped;
 use crate::session::wheel::WakeTime;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use windlass_core::ids::CallId;
-use windlass_store::{RecordChange, RecordGuard, Refused, StoreError, StoreSpace};
+use windlass_store::StoreSpace;
 
 /// The target of wakes for workers that wait for a name.
 const NAMES: &str = "names";
-/// Names that are longer are kept under their hash: a key must fit into an index.
-const KEY_BYTES_MAX: usize = 200;
 /// The worker of a holder whose session is between two owners.
 const NOBODY: &str = "";
 
@@ -380,39 +379,16 @@ pub(super) async fn keep(mut place: WorkerPlace) {
     }
 }
 
-fn key(name: &str) -> String {
-    match name.len() <= KEY_BYTES_MAX {
-        true => name.to_string(),
-        // No name begins so.
-        false => format!("#{}", blake3::hash(name.as_bytes()).to_hex()),
-    }
-}
-
 /// The record of a name, and its generation; an empty one if there is none.
 async fn read(rt: &Inner, name: &str) -> Result<(NameRecord, u64), SessionError> {
-    let Some(found) = rt.store.record(StoreSpace::GlobalName.shelf(), &key(name)).await? else {
-        return Ok((NameRecord { name: name.to_string(), ..NameRecord::default() }, 0));
-    };
-    let record = serde_json::from_slice(&found.value).map_err(|error| {
-        SessionError::unreadable(format!("the record of the name {name} cannot be read: {error}"))
-    })?;
-    Ok((record, found.generation))
+    let (key, of) = (swapped::fitting_key(name), format!("the name {name}"));
+    let (record, generation) = swapped::find(rt, StoreSpace::GlobalName, &key, &of).await?;
+    Ok((NameRecord { name: name.to_string(), ..record }, generation))
 }
 
 /// Replaces a record that is still as it was read; one without anybody is removed. `false`: somebody else was faster.
 async fn write(rt: &Inner, record: NameRecord, generation: u64) -> Result<bool, SessionError> {
-    let key = key(&record.name);
-    let change = if record.holders.is_empty() && record.waiting.is_empty() {
-        RecordChange::remove(StoreSpace::GlobalName, key)
-    } else {
-        // Numbers and texts serialise without fail.
-        RecordChange::put(StoreSpace::GlobalName, key, serde_json::to_vec(&record).unwrap_or_default())
-    };
-    let change = change.guarded(RecordGuard::Generation(generation));
-    match rt.store.commit(vec![change.into()]).await?.pop() {
-        Some(Ok(_)) => Ok(true),
-        Some(Err(Refused::Changed { .. })) => Ok(false),
-        Some(Err(refused)) => Err(Lost::Refused(refused).into()),
-        None => Err(StoreError::Closed.into()),
-    }
+    let is_of_somebody = !record.holders.is_empty() || !record.waiting.is_empty();
+    let (key, value) = (swapped::fitting_key(&record.name), is_of_somebody.then_some(&record));
+    swapped::replace(rt, StoreSpace::GlobalName, key, value, generation).await
 }

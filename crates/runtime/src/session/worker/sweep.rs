@@ -6,6 +6,7 @@ use crate::session::held::due_us;
 use crate::session::inner::Inner;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::task::{JoinError, JoinSet};
 use windlass_core::ids::SessionNo;
 use windlass_store::{RecordChange, RecordGuard, RecordPage, StoreSpace, StoredRecord};
@@ -31,28 +32,15 @@ pub(super) async fn keep_looking(mut place: WorkerPlace) {
 /// Takes over sessions of workers that died, or whose records are gone.
 async fn look(rt: &Arc<Inner>, worker: &Worker, known: &mut BTreeSet<String>) -> Result<(), SessionError> {
     let Some(own) = worker.id_now() else { return Ok(()) };
-    let (mut silent, mut alive): (Vec<StoredRecord>, BTreeSet<String>) = (Vec::new(), BTreeSet::new());
-    for record in records(rt).await?.into_iter().filter(|record| *record.key != *own) {
-        let (now_us, lease_ms) = (rt.clock.elapsed_us(), rt.limits.lease_ms);
-        if is_over(&record) || worker.is_silent(&record.key, record.generation, now_us, lease_ms) {
-            silent.push(record);
-        } else {
-            alive.insert(record.key);
-        }
-    }
-    {
-        let mut state = worker.state.lock();
-        state.seen.retain(|id, _| alive.contains(id) || silent.iter().any(|record| record.key == *id));
-        state.alive.clone_from(&alive);
-    }
+    let (silent, alive) = others(rt, worker, &own).await?;
     // Sessions this worker owned under an earlier id have no owner either.
     let has_gone = known.iter().any(|id| **id != *own && !alive.contains(id));
     let seen = || alive.iter().cloned().chain([own.to_string()]).collect();
-    if !has_gone && silent.is_empty() {
+    if !has_gone && silent.is_empty() && !worker.has_orphans.swap(false, Ordering::Relaxed) {
         *known = seen();
         return Ok(());
     }
-    let left = take_orphans(rt, &alive, &own).await?;
+    let left = take_orphans(rt, worker, &alive, &own).await?;
     for record in silent {
         if !left.contains(&record.key) {
             bury(rt, &record).await?;
@@ -63,6 +51,36 @@ async fn look(rt: &Arc<Inner>, worker: &Worker, known: &mut BTreeSet<String>) ->
         *known = seen();
     }
     Ok(())
+}
+
+/// Takes what workers that are gone have left, as far as it can be taken now; what cannot is tried for again at the next looks.
+pub(crate) async fn take_left(rt: &Arc<Inner>, worker: &Worker) -> Result<(), SessionError> {
+    let own = worker.id().await?;
+    let (_, alive) = others(rt, worker, &own).await?;
+    take_orphans(rt, worker, &alive, &own).await?;
+    Ok(())
+}
+
+/// The records of the other workers that are gone, and the ids of those that are alive.
+async fn others(
+    rt: &Inner,
+    worker: &Worker,
+    own: &str,
+) -> Result<(Vec<StoredRecord>, BTreeSet<String>), SessionError> {
+    let (mut silent, mut alive): (Vec<StoredRecord>, BTreeSet<String>) = (Vec::new(), BTreeSet::new());
+    for record in records(rt).await?.into_iter().filter(|record| *record.key != *own) {
+        let (now_us, lease_ms) = (rt.clock.elapsed_us(), rt.limits.lease_ms);
+        if is_over(&record) || worker.is_silent(&record.key, record.generation, now_us, lease_ms) {
+            silent.push(record);
+        } else {
+            alive.insert(record.key);
+        }
+    }
+    let mut state = worker.state.lock();
+    state.seen.retain(|id, _| alive.contains(id) || silent.iter().any(|record| record.key == *id));
+    state.alive.clone_from(&alive);
+    drop(state);
+    Ok((silent, alive))
 }
 
 /// The records of all workers.
@@ -85,6 +103,7 @@ pub(super) async fn records(rt: &Inner) -> Result<Vec<StoredRecord>, SessionErro
 /// taken, and may be later.
 async fn take_orphans(
     rt: &Arc<Inner>,
+    worker: &Worker,
     alive: &BTreeSet<String>,
     own: &str,
 ) -> Result<BTreeSet<String>, SessionError> {
@@ -106,6 +125,9 @@ async fn take_orphans(
     }
     while let Some(ended) = taking.join_next().await {
         left.extend(taken(Some(ended))?);
+    }
+    if !left.is_empty() {
+        worker.has_orphans.store(true, Ordering::Relaxed);
     }
     (rt.plugs.resume)(rt).await?;
     Ok(left)
@@ -132,7 +154,8 @@ async fn take_orphan(
     session: SessionNo,
     alive: &BTreeSet<String>,
 ) -> Result<Option<String>, SessionError> {
-    let Some(owner) = owner(&*rt.store, session).await? else { return Ok(None) };
+    // One that belongs to nobody was left by a process that was no worker.
+    let owner = owner(&*rt.store, session).await?.unwrap_or_default();
     if alive.contains(&owner) {
         return Ok(None);
     }
@@ -140,9 +163,9 @@ async fn take_orphan(
         Ok(taken) => {
             tracing::warn!(session = %taken.name, worker = %owner, "a session was taken over from a worker that is gone");
         }
-        // Another worker was faster, or its owner is alive after all.
-        Err(SessionError::Owned { .. }) => {}
-        Err(error @ (SessionError::Unreadable { .. } | SessionError::NotFound { .. })) => {
+        // Another worker was faster, its owner is alive after all, or it was removed meanwhile.
+        Err(SessionError::Owned { .. } | SessionError::NotFound { .. } | SessionError::Gone { .. }) => {}
+        Err(error @ SessionError::Unreadable { .. }) => {
             tracing::error!(%session, error = %chain(&error), "a session stands still");
         }
         Err(error) => {
