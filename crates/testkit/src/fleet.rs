@@ -104,8 +104,6 @@ const EVENTS: [FleetEvent; 20] = {
 pub struct FleetReport {
     pub worlds: u64,
     pub kills: u64,
-    /// Workers that ended as they started, because the database was away.
-    pub failed_starts: u64,
     /// Workers that left in good order, and were started again.
     pub replaced: u64,
     /// Workers that stood still past their lease, and went on.
@@ -144,7 +142,7 @@ impl FleetReport {
             took: self.took,
             violations: self.violations.len(),
             more: json!({
-                "worlds": self.worlds, "kills": self.kills, "failed_starts": self.failed_starts, "replaced": self.replaced, "stops": self.stops, "cuts": self.cuts,
+                "worlds": self.worlds, "kills": self.kills, "replaced": self.replaced, "stops": self.stops, "cuts": self.cuts,
                 "crashes": self.crashes, "batches": self.batches, "calls": self.calls, "effects": self.effects,
                 "repeated": self.repeated, "late": self.late, "ends": self.states,
                 "slowest_ms": self.slowest.as_millis() as u64,
@@ -267,8 +265,8 @@ impl FleetWorld<'_> {
                 .map(|client| client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect::<Vec<_>>()
         });
-        let mut revived = || workers.iter_mut().try_for_each(|worker| worker.revive(&setup, PATIENCE));
-        if let Err(error) = disturbed.and_then(|()| revived()) {
+        let mut ready = || workers.iter_mut().try_for_each(|worker| worker.until_ready(PATIENCE));
+        if let Err(error) = disturbed.and_then(|()| ready()) {
             run.broken(format!("{error:#}"));
         }
         let mut asked = Vec::new();
@@ -306,10 +304,10 @@ impl FleetWorld<'_> {
                     workers[chosen].until_ready(PATIENCE)?;
                     report.replaced += 1;
                 }
-                FleetEvent::Kill => match workers[chosen].restart(setup)? {
-                    true => report.kills += 1,
-                    false => report.failed_starts += 1,
-                },
+                FleetEvent::Kill => {
+                    workers[chosen].restart(setup)?;
+                    report.kills += 1;
+                }
                 FleetEvent::Stop => {
                     let from = Instant::now();
                     workers[chosen].signal(Signal::STOP)?;

@@ -10,10 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The exit code of a worker that cannot use its store when it starts.
-const STORE_UNAVAILABLE: i32 = 6;
-/// A worker has started by then, or has ended.
-const STARTS_WITHIN: Duration = Duration::from_secs(10);
 /// How often a worker that is waited for is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -45,7 +41,6 @@ pub struct FleetWorker {
     folder: PathBuf,
     child: Child,
     starts: u32,
-    started: Instant,
 }
 
 impl FleetWorker {
@@ -56,29 +51,17 @@ impl FleetWorker {
         std::fs::write(folder.join("windlass.toml"), toml(setup, &name))?;
         let address = SocketAddr::from(([127, 0, 0, 1], crate::postgres::free_port()?));
         let child = spawn(setup, &folder, address, 1)?;
-        Ok(FleetWorker { name, address, folder, child, starts: 1, started: Instant::now() })
+        Ok(FleetWorker { name, address, folder, child, starts: 1 })
     }
 
-    /// Kills it and starts it again; `false` if it was not there to be killed, since it could not start. One that runs never gives up.
-    pub fn restart(&mut self, setup: &WorkerSetup) -> Result<bool> {
-        let ended = self.child.try_wait()?;
-        if let Some(status) = ended
-            && (status.code() != Some(STORE_UNAVAILABLE) || self.started.elapsed() > STARTS_WITHIN)
-        {
+    /// Kills it and starts it again. One that runs, or waits for its database to start, never gives up.
+    pub fn restart(&mut self, setup: &WorkerSetup) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
             bail!("R8: worker {} ended by itself with {status}: {}", self.name, self.said()?);
         }
         self.child.kill()?;
         self.child.wait()?;
-        self.start_again(setup)?;
-        Ok(ended.is_none())
-    }
-
-    /// Starts it if it could not start, until it takes work.
-    pub fn revive(&mut self, setup: &WorkerSetup, within: Duration) -> Result<()> {
-        if self.child.try_wait()?.is_some() {
-            self.start_again(setup)?;
-        }
-        self.until_ready(within)
+        self.start_again(setup)
     }
 
     /// Asks it to leave, and waits until it has.
@@ -98,7 +81,6 @@ impl FleetWorker {
     pub fn start_again(&mut self, setup: &WorkerSetup) -> Result<()> {
         self.starts += 1;
         self.child = spawn(setup, &self.folder, self.address, self.starts)?;
-        self.started = Instant::now();
         Ok(())
     }
 
