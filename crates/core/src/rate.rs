@@ -70,6 +70,23 @@ impl Bucket {
         self.parts = self.parts.saturating_sub(u128::from(self.rate.period_us));
     }
 
+    /// Takes at most so many of the tokens that are available; how many.
+    pub fn take_most(&mut self, most: u64, now_us: u64) -> u64 {
+        self.fill(now_us);
+        let period = u128::from(self.rate.period_us);
+        let whole = self.parts.checked_div(period).and_then(|whole| u64::try_from(whole).ok());
+        let taken = whole.map_or(most, |whole| whole.min(most));
+        self.parts -= u128::from(taken) * period;
+        taken
+    }
+
+    /// How many tokens are missing until it is full; one of which a part is there is not missing.
+    pub fn missing(&mut self, now_us: u64) -> u32 {
+        self.fill(now_us);
+        let missing = (self.rate.parts_max() - self.parts).checked_div(u128::from(self.rate.period_us));
+        u32::try_from(missing.unwrap_or(0)).unwrap_or(u32::MAX)
+    }
+
     /// Gives tokens per period away, with their part of what is left; how much that is, in [millionths](MILLIONTHS) of a token. Rounding
     /// loses, and never makes, parts of a token.
     pub fn give(&mut self, count: u32, now_us: u64) -> u64 {
@@ -170,6 +187,17 @@ mod tests {
             let (both, before) = (served(&mut one) + served(&mut other), count - used);
             assert!(both <= before && both + 2 > before, "{both} of {before}");
         }
+    }
+
+    #[test]
+    fn as_many_as_there_are_are_taken_at_once() {
+        let mut bucket = Bucket::full(Rate { count: 4, period_us: 100 }, 0);
+        assert_eq!((bucket.missing(0), bucket.take_most(3, 0), bucket.missing(0)), (0, 3, 3));
+        assert_eq!((bucket.take_most(9, 0), bucket.take_most(9, 0)), (1, 0));
+        // A part of the next one is there.
+        assert_eq!((bucket.missing(24), bucket.take_most(9, 24)), (3, 0));
+        assert_eq!((bucket.missing(25), bucket.take_most(9, 25), bucket.due_us(25)), (3, 1, 50));
+        assert_eq!(Bucket::full(Rate { count: 1, period_us: 0 }, 0).take_most(7, 0), 7);
     }
 
     #[test]

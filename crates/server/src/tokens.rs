@@ -1,12 +1,14 @@
 //! Tokens: principals, scopes and rates. Only a keyed hash of each token is stored.
 
 pub(crate) mod logins;
+mod rates;
 
 use crate::access::{Caller, LOCAL, TokenScope};
 use crate::guest::Guest;
 use crate::problem::{Problem, ProblemCode};
 use crate::wire::NewToken;
 use crate::wire::shown::{NewTokenView, TokenView};
+use rates::TokenRates;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io::Write;
@@ -18,7 +20,7 @@ use windlass::store::{RecordChange, RecordGuard, RecordPage, Refused, Store, Sto
 use windlass::time::{Clock, wall_time};
 use windlass::{Limits, Runtime};
 use windlass_core::handle::token_hash;
-use windlass_core::rate::{Bucket, Rate};
+use windlass_core::rate::Rate;
 use windlass_core::time::Timestamp;
 
 const MINUTE_US: u64 = 60_000_000;
@@ -44,12 +46,12 @@ pub struct Tokens {
     folder: Option<PathBuf>,
     /// Recently read tokens, by their hash.
     known: Mutex<HashMap<String, CachedToken>>,
+    rates: Arc<TokenRates>,
 }
 
 struct CachedToken {
     kept: Arc<KeptToken>,
     read: TokenReading,
-    bucket: Bucket,
 }
 
 /// When a token was read.
@@ -93,7 +95,8 @@ impl Tokens {
         let (store, clock) = (runtime.store().clone(), runtime.clock().clone());
         let folder = folder.map(Path::to_path_buf);
         let (runtime, limits) = (runtime.clone(), runtime.limits().clone());
-        Tokens { store, clock, runtime, limits, folder, known: Mutex::default() }
+        let rates = TokenRates::new(&runtime);
+        Tokens { store, clock, runtime, limits, folder, known: Mutex::default(), rates }
     }
 
     /// Creates the first token and writes it into the folder, if the store has none. Returns the file's path, if it exists.
@@ -140,7 +143,7 @@ impl Tokens {
         let reading = self.reading();
         let now_us = reading.at_us;
         let fresh_us = self.limits.token_known_ms.saturating_mul(1_000);
-        if let Some(known) = self.lock().get_mut(&*hash)
+        if let Some(known) = self.lock().get(&*hash)
             && self.is_fresh(known, reading, fresh_us)
         {
             return self.used(known, &hash, now_us);
@@ -151,6 +154,7 @@ impl Tokens {
             Some(kept) => self.used(self.renewed(&mut known, &hash, kept, reading), &hash, now_us),
             None => {
                 known.remove(&*hash);
+                self.rates.forget(&hash);
                 Err(wrong())
             }
         }
@@ -181,6 +185,7 @@ impl Tokens {
         let mut known = self.lock();
         let Some(kept) = record.as_ref().and_then(read).map(Arc::new) else {
             known.remove(hash);
+            self.rates.forget(hash);
             return Err(wrong());
         };
         self.not_expired(&kept)?;
@@ -263,6 +268,7 @@ impl Tokens {
     async fn forget_everywhere(&self, hash: &str) -> Result<(), Problem> {
         self.commit(RecordChange::remove(StoreSpace::Token, hash)).await?;
         self.lock().remove(hash);
+        self.rates.forget(hash);
         let behind = self.runtime.tokens_revoked().await?;
         if behind.is_empty() {
             return Ok(());
@@ -306,22 +312,15 @@ impl Tokens {
         Ok(kept)
     }
 
-    /// Updates a cached token; its use count stays.
+    /// Updates a cached token.
     fn renewed<'a>(
         &self,
         known: &'a mut HashMap<String, CachedToken>,
         hash: &str,
         kept: Arc<KeptToken>,
         read: TokenReading,
-    ) -> &'a mut CachedToken {
-        let known = known.entry(hash.to_string()).or_insert_with(|| {
-            let usual = u32::try_from(self.limits.token_requests_per_minute).unwrap_or(u32::MAX);
-            let count = kept.requests_per_minute.unwrap_or(usual);
-            let bucket = Bucket::full(Rate { count, period_us: MINUTE_US }, read.at_us);
-            CachedToken { kept: kept.clone(), read, bucket }
-        });
-        (known.kept, known.read) = (kept, read);
-        known
+    ) -> &'a CachedToken {
+        known.entry(hash.to_string()).insert_entry(CachedToken { kept, read }).into_mut()
     }
 
     /// Whether a token has expired: its time has come, or it has reached its maximum age though the clock was set back.
@@ -331,18 +330,18 @@ impl Tokens {
     }
 
     /// Counts a request.
-    fn used(&self, known: &mut CachedToken, hash: &Arc<str>, now_us: u64) -> Result<Caller, Problem> {
-        let CachedToken { kept, bucket, read } = known;
+    fn used(&self, known: &CachedToken, hash: &Arc<str>, now_us: u64) -> Result<Caller, Problem> {
+        let CachedToken { kept, read } = known;
         let checked = read.revocations;
         self.not_expired(kept)?;
-        let due_us = bucket.due_us(now_us);
-        if due_us <= now_us {
-            bucket.take(now_us);
+        let usual = u32::try_from(self.limits.token_requests_per_minute).unwrap_or(u32::MAX);
+        let rate = Rate { count: kept.requests_per_minute.unwrap_or(usual), period_us: MINUTE_US };
+        let Err(due_us) = self.rates.pass(hash, rate, now_us) else {
             let (principal, scopes) = (kept.principal.clone(), kept.scopes.clone());
             let approves = kept.approves.clone();
             let (token, page) = (Some(hash.clone()), kept.page);
             return Ok(Caller { principal, scopes, approves, token, page, checked });
-        }
+        };
         let wait_ms = due_us.saturating_sub(now_us).div_ceil(1_000);
         let told = format!("this token has exceeded its rate; try again in {wait_ms} ms");
         Err(Problem { retry_after_ms: Some(wait_ms), ..Problem::new(ProblemCode::TooManyRequests, told) })

@@ -98,6 +98,8 @@ pub enum StoreSpace {
     GlobalName = 76,
     /// The limits of tools and groups that several workers share: who has how much of each.
     Limit = 77,
+    /// The requests that each of several workers has let in, by tokens.
+    TokenUse = 78,
     /// Toolboxes by their names, and the pieces of their manifests.
     Toolbox = 74,
 }

@@ -3,6 +3,7 @@
 mod frozen;
 mod limits;
 mod mcp;
+mod rates;
 mod waits;
 
 use crate::rig::Rig;
