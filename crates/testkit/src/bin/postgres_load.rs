@@ -1,6 +1,7 @@
 //! `windlass-postgres-load [--seconds T] [--writers N] [--sessions N]`: what a shared database costs. Calls of class `once` per second by
-//! the number of sessions, through a whole runtime, and for the last number again while somebody holds a snapshot; then commits per second of every kind with one connection and with eight, each
-//! commit slowed by 5 ms, so that whatever all commits share shows.
+//! the number of sessions, through a whole runtime; for the last number again while somebody holds a snapshot, beside bare inserts
+//! without and with one; then commits per second of every kind with one connection, with eight, and at two workers, each commit slowed
+//! by 5 ms, so that whatever all commits share shows.
 
 use anyhow::{Context, Result, ensure};
 use std::io::Write;
@@ -16,9 +17,6 @@ use windlass_testkit::store_suite::{begin, held, journal, one, open};
 
 /// The sessions of the runtime's rows.
 const SESSIONS: [usize; 3] = [1, 64, 256];
-
-/// The connections that are compared.
-const CONNECTIONS: [usize; 2] = [1, 8];
 
 /// Sessions that commit at once where kinds of commits are compared: enough to keep every connection busy.
 const COMMITTERS: u64 = 64;
@@ -53,30 +51,85 @@ fn main() -> Result<()> {
         say(&format!("once, {sessions} sessions: {load}"))?;
     }
     if let Some(sessions) = numbers.last() {
-        let url = cluster.database();
-        let load = threads.block_on(async {
-            drop(opened(&url, asked.writers).await?);
-            let (holder, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
-            tokio::spawn(connection);
-            let hold = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM windlass.sessions";
-            holder.batch_execute(hold).await?;
-            calls(&url, *sessions, asked).await
-        })?;
-        say(&format!("once, {sessions} sessions, a snapshot is held: {load}"))?;
+        threads.block_on(beside_a_snapshot(&cluster, *sessions, asked))?;
     }
     for kind in CommitKind::ALL {
-        let mut rates = Vec::new();
-        for writers in CONNECTIONS {
-            let url = cluster.database();
-            rates.push(threads.block_on(commits(&url, kind, LoadOptions { writers, ..asked }))?);
-        }
-        let [one, eight] = rates[..] else { continue };
-        let ratio = eight / one;
+        let rate = |writers, workers| {
+            threads.block_on(commits(&cluster.database(), kind, LoadOptions { writers, ..asked }, workers))
+        };
+        let (one, eight) = (rate(1, 1)?, rate(8, 1)?);
         say(&format!(
-            "commits with {kind:?}, slowed: {one:.0}/s by 1 connection, {eight:.0}/s by 8: {ratio:.1} x"
+            "commits with {kind:?}, slowed: {one:.0}/s by 1 connection, {eight:.0}/s by 8: {:.1} x",
+            eight / one
+        ))?;
+        let (alone, two) = (rate(asked.writers, 1)?, rate(asked.writers, 2)?);
+        say(&format!(
+            "commits with {kind:?}, slowed: {alone:.0}/s by one worker, {two:.0}/s by two: {:.1} x",
+            two / alone
         ))?;
     }
     Ok(())
+}
+
+/// Compares calls, and bare inserts, without and with somebody who holds a snapshot meanwhile, so that nothing old can be cleared away.
+async fn beside_a_snapshot(cluster: &Cluster, sessions: usize, asked: LoadOptions) -> Result<()> {
+    let (mut rates, mut inserts) = (Vec::new(), Vec::new());
+    for is_held in [false, true] {
+        let url = cluster.database();
+        drop(opened(&url, asked.writers).await?);
+        let holder = connected(&url).await?;
+        holder.batch_execute("CREATE TABLE bare (no BIGINT PRIMARY KEY, data TEXT)").await?;
+        if is_held {
+            let hold = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM windlass.sessions, bare";
+            holder.batch_execute(hold).await?;
+        }
+        let load = calls(&url, sessions, asked).await?;
+        let snapshot = if is_held { "a snapshot is held" } else { "none holds a snapshot" };
+        say(&format!("once, {sessions} sessions, {snapshot}: {load}"))?;
+        rates.push(load.rate);
+        inserts.push(bare_inserts(&url, asked).await?);
+    }
+    let ([free, held], [bare_free, bare_held]) = (&rates[..], &inserts[..]) else { return Ok(()) };
+    let (calls, bare) = (held / free, bare_held / bare_free);
+    say(&format!(
+        "with a snapshot: calls {calls:.2} of without, bare inserts {bare:.2} ({bare_free:.0}/s without): {:.2}",
+        calls / bare
+    ))
+}
+
+async fn connected(url: &str) -> Result<tokio_postgres::Client> {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+/// Rows per second that are inserted into a table of their own, in transactions of as many as there are in a group of a busy store.
+async fn bare_inserts(url: &str, asked: LoadOptions) -> Result<f64> {
+    let (over, began) = (Arc::new(AtomicBool::new(false)), Instant::now());
+    let inserters: Vec<_> = (0..asked.writers as i64)
+        .map(|place| {
+            let (url, over) = (url.to_owned(), over.clone());
+            tokio::spawn(async move {
+                let client = connected(&url).await?;
+                let sql =
+                    "INSERT INTO bare SELECT $1::BIGINT + no, repeat('x', 400) FROM generate_series(1, 64) AS no";
+                let insert = client.prepare(sql).await?;
+                let mut rows = 0_i64;
+                while !over.load(Ordering::Relaxed) {
+                    client.execute(&insert, &[&((place << 40) + rows)]).await?;
+                    rows += 64;
+                }
+                anyhow::Ok(rows)
+            })
+        })
+        .collect();
+    tokio::time::sleep(asked.span).await;
+    over.store(true, Ordering::Relaxed);
+    let mut rows = 0;
+    for inserter in inserters {
+        rows += inserter.await??;
+    }
+    Ok(rows as f64 / began.elapsed().as_secs_f64())
 }
 
 #[derive(Clone, Copy)]
@@ -169,24 +222,27 @@ impl CommitKind {
         [CommitKind::Entries, CommitKind::SessionRecords, CommitKind::StoreRecords, CommitKind::Messages];
 }
 
-/// Transactions of one kind.
-async fn commits(url: &str, kind: CommitKind, asked: LoadOptions) -> Result<f64> {
-    let postgres = Arc::new(opened(url, asked.writers).await?);
-    let store: Arc<dyn Store> = postgres.clone();
-    let mut sessions = Vec::new();
-    for no in 0..COMMITTERS {
-        let session = open(&store, &format!("s{no}")).await;
-        sessions.push((session, begin(&store, session, "b").await));
+/// Transactions of one kind, by so many workers.
+async fn commits(url: &str, kind: CommitKind, asked: LoadOptions, workers: usize) -> Result<f64> {
+    let mut stores = Vec::new();
+    for _ in 0..workers {
+        stores.push(Arc::new(opened(url, asked.writers).await?));
     }
-    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
-    tokio::spawn(connection);
-    client.batch_execute(SLOWED).await?;
+    let mut sessions = Vec::new();
+    for (no, postgres) in (0..COMMITTERS).zip(stores.iter().cycle()) {
+        let store: Arc<dyn Store> = postgres.clone();
+        let session = open(&store, &format!("s{no}")).await;
+        let batch = begin(&store, session, "b").await;
+        sessions.push((store, session, batch));
+    }
+    connected(url).await?.batch_execute(SLOWED).await?;
     let over = Arc::new(AtomicBool::new(false));
-    let (began, before) = (Instant::now(), postgres.commits());
+    let commits = || stores.iter().map(|store| store.commits()).sum::<u64>();
+    let (began, before) = (Instant::now(), commits());
     let committers: Vec<_> = sessions
         .into_iter()
-        .map(|(session, batch)| {
-            let (store, over) = (store.clone(), over.clone());
+        .map(|(store, session, batch)| {
+            let over = over.clone();
             tokio::spawn(async move {
                 for round in 1..u32::MAX {
                     if over.load(Ordering::Relaxed) {
@@ -212,7 +268,7 @@ async fn commits(url: &str, kind: CommitKind, asked: LoadOptions) -> Result<f64>
         .collect();
     tokio::time::sleep(asked.span).await;
     over.store(true, Ordering::Relaxed);
-    let rate = (postgres.commits() - before) as f64 / began.elapsed().as_secs_f64();
+    let rate = (commits() - before) as f64 / began.elapsed().as_secs_f64();
     for committer in committers {
         committer.await??;
     }
