@@ -27,7 +27,7 @@ pub struct Usage(pub String);
 
 /// A signal to stop, before there was anything to be stopped.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}: stopping; nothing was begun")]
+#[error("{0}: stopped before it served anybody")]
 pub struct StoppedWaiting(pub &'static str);
 
 /// The exit code for these calls: the worst of them decides.

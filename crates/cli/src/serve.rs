@@ -3,7 +3,7 @@
 use crate::args::Serve;
 use crate::database;
 use crate::door::At;
-use crate::exit::Usage;
+use crate::exit::{StoppedWaiting, Usage};
 use crate::folder::{self, Owned};
 use crate::logs;
 use crate::owner::{self, RuntimeOwner};
@@ -73,7 +73,13 @@ impl RunningServer {
         let mut owner = RuntimeOwner::serve(at, owned, advertised).await?;
         let (api, runtime) = (owner.api().clone(), owner.runtime());
         let token = api.tokens().first().await?;
-        let taken_over = runtime.resume().await?;
+        let taken_over = tokio::select! {
+            resumed = runtime.resume() => resumed?,
+            signal = owner.stopped() => {
+                stop(owner, None, signal).await;
+                return Err(StoppedWaiting(signal).into());
+            }
+        };
         let rules = AccessRules { hosts: served.hosts, origins: served.origins };
         let address = Address::serve(&api, listening, rules)?;
         owner.keep_upstreams();
@@ -98,32 +104,41 @@ impl RunningServer {
     /// Serves until a signal comes, then stops cleanly.
     pub async fn until_stopped(self) -> anyhow::Result<ExitCode> {
         let RunningServer { mut owner, address, leaves_when_idle, .. } = self;
-        let (api, runtime) = (owner.api().clone(), owner.runtime());
+        let api = owner.api().clone();
         let signal = tokio::select! {
             signal = owner.stopped() => signal,
             () = idle(&api), if leaves_when_idle => "nobody needs it",
         };
-        logs::tell!("{signal}: stopping; send it again to exit at once");
-        owner::leave_at_once_when_told_again();
-        tracing::info!(signal, "the server is stopping");
-        api.drain();
-        runtime.begin_leaving();
-        let drain = Duration::from_millis(runtime.limits().drain_ms);
-        tokio::join!(address.stop(), drained(&runtime, drain));
-        owner::tell(&runtime.live());
-        if let Ok(Err(error)) = tokio::time::timeout(RETIRE_WAIT, runtime.retire()).await {
-            logs::tell!("the other workers take over when the lease has run out: {error}");
-        }
-        if runtime.away() > 0 {
-            logs::tell!(
-                "{} more calls wait for external answers; the next owner continues them",
-                runtime.away()
-            );
-        }
-        drop((api, runtime));
-        owner.close().await;
+        drop(api);
+        stop(owner, Some(address), signal).await;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Stops cleanly: takes nothing new, lets what runs end, and tells the other workers.
+async fn stop(owner: RuntimeOwner, address: Option<Address>, signal: &'static str) {
+    let (api, runtime) = (owner.api().clone(), owner.runtime());
+    logs::tell!("{signal}: stopping; send it again to exit at once");
+    owner::leave_at_once_when_told_again();
+    tracing::info!(signal, "the server is stopping");
+    api.drain();
+    runtime.begin_leaving();
+    let drain = Duration::from_millis(runtime.limits().drain_ms);
+    let listening = async {
+        if let Some(address) = address {
+            address.stop().await;
+        }
+    };
+    tokio::join!(listening, drained(&runtime, drain));
+    owner::tell(&runtime.live());
+    if let Ok(Err(error)) = tokio::time::timeout(RETIRE_WAIT, runtime.retire()).await {
+        logs::tell!("the other workers take over when the lease has run out: {error}");
+    }
+    if runtime.away() > 0 {
+        logs::tell!("{} more calls wait for external answers; the next owner continues them", runtime.away());
+    }
+    drop((api, runtime));
+    owner.close().await;
 }
 
 /// Waits until no MCP client has asked for anything for a while, no call is open and nothing is scheduled.

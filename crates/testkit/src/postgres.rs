@@ -115,10 +115,16 @@ impl Cluster {
     /// A new empty database, as a client is told of it.
     pub fn database(&self) -> String {
         let name = format!("case_{}", self.databases.fetch_add(1, Ordering::Relaxed));
-        let mut psql = Command::new(self.programs.join("psql"));
-        psql.args(["-q", "-U", "windlass", "-d", "postgres", "-c", &format!("CREATE DATABASE {name}"), "-h"]);
-        run(psql.arg(&self.folder).args(["-p", &self.port.to_string()])).unwrap();
+        run(&mut self.psql("postgres", &format!("CREATE DATABASE {name}"))).unwrap();
         format!("host={} port={} user=windlass dbname={name}", self.folder.display(), self.port)
+    }
+
+    /// Runs statements in one of its databases, once it is spawned.
+    pub fn psql(&self, database: &str, sql: &str) -> Command {
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args(["-q", "-A", "-t", "-U", "windlass", "-d", database, "-c", sql, "-h"]);
+        psql.arg(&self.folder).args(["-p", &self.port.to_string()]);
+        psql
     }
 
     /// The socket that it listens on.

@@ -51,7 +51,7 @@ fn main() -> Result<()> {
         say(&format!("once, {sessions} sessions: {load}"))?;
     }
     if let Some(sessions) = numbers.last() {
-        threads.block_on(beside_a_snapshot(&cluster, *sessions, asked))?;
+        threads.block_on(beside_a_snapshot(cluster, *sessions, asked))?;
     }
     for kind in CommitKind::ALL {
         let rate = |writers, workers| {

@@ -36,7 +36,7 @@ async fn look(rt: &Arc<Inner>, worker: &Worker, known: &mut BTreeSet<String>) ->
     // Sessions this worker owned under an earlier id have no owner either.
     let has_gone = known.iter().any(|id| **id != *own && !alive.contains(id));
     let seen = || alive.iter().cloned().chain([own.to_string()]).collect();
-    if !has_gone && silent.is_empty() && !worker.has_orphans.swap(false, Ordering::Relaxed) {
+    if !has_gone && silent.is_empty() && !worker.has_orphans.load(Ordering::Relaxed) {
         *known = seen();
         return Ok(());
     }
@@ -107,6 +107,8 @@ async fn take_orphans(
     alive: &BTreeSet<String>,
     own: &str,
 ) -> Result<BTreeSet<String>, SessionError> {
+    // Until all of it has gone well.
+    worker.has_orphans.store(true, Ordering::Relaxed);
     let open: BTreeSet<SessionNo> =
         rt.store.open_batches(None).await?.into_iter().map(|batch| batch.session).collect();
     let mut open: Vec<SessionNo> = open.into_iter().collect();
@@ -126,10 +128,8 @@ async fn take_orphans(
     while let Some(ended) = taking.join_next().await {
         left.extend(taken(Some(ended))?);
     }
-    if !left.is_empty() {
-        worker.has_orphans.store(true, Ordering::Relaxed);
-    }
     (rt.plugs.resume)(rt).await?;
+    worker.has_orphans.store(!left.is_empty(), Ordering::Relaxed);
     Ok(left)
 }
 
