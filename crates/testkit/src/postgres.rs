@@ -119,8 +119,19 @@ impl Cluster {
         format!("host={} port={} user=windlass dbname={name}", self.folder.display(), self.port)
     }
 
-    /// Runs statements in one of its databases, once it is spawned.
-    pub fn psql(&self, database: &str, sql: &str) -> Command {
+    /// Keeps everybody from writing to the store in a database, until this is dropped. Whoever reads is answered.
+    pub fn hold_writes(&self, database: &str) -> HeldWrites<'_> {
+        let name = database.rsplit_once("dbname=").map_or(database, |(_, name)| name).to_owned();
+        let hold = "BEGIN; LOCK TABLE windlass.records IN EXCLUSIVE MODE; SELECT pg_sleep(600)";
+        let holder = self.psql(&name, hold).spawn().unwrap();
+        let held = HeldWrites { cluster: self, name, holder };
+        while !held.has_lock("relation = 'windlass.records'::regclass AND mode = 'ExclusiveLock' AND granted")
+        {
+        }
+        held
+    }
+
+    fn psql(&self, database: &str, sql: &str) -> Command {
         let mut psql = Command::new(self.programs.join("psql"));
         psql.args(["-q", "-A", "-t", "-U", "windlass", "-d", database, "-c", sql, "-h"]);
         psql.arg(&self.folder).args(["-p", &self.port.to_string()]);
@@ -130,6 +141,32 @@ impl Cluster {
     /// The socket that it listens on.
     pub fn socket(&self) -> PathBuf {
         self.folder.join(format!(".s.PGSQL.{}", self.port))
+    }
+}
+
+/// A store that nobody can write to.
+pub struct HeldWrites<'a> {
+    cluster: &'a Cluster,
+    name: String,
+    holder: Child,
+}
+
+impl HeldWrites<'_> {
+    /// Whether somebody waits to write.
+    pub fn is_waited_for(&self) -> bool {
+        self.has_lock("NOT granted")
+    }
+
+    fn has_lock(&self, what: &str) -> bool {
+        let count = format!("SELECT count(*) FROM pg_locks WHERE {what}");
+        let told = self.cluster.psql(&self.name, &count).output().unwrap();
+        !["", "0"].contains(&String::from_utf8_lossy(&told.stdout).trim())
+    }
+}
+
+impl Drop for HeldWrites<'_> {
+    fn drop(&mut self) {
+        let _gone = self.holder.kill().and_then(|()| self.holder.wait());
     }
 }
 

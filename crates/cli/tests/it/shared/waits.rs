@@ -63,22 +63,11 @@ fn a_worker_that_has_no_lease_yet_ends_when_it_is_told_to() {
     let (rig, store) = (Rig::with(super::TOML), cluster.database());
     // With the first worker comes the first token.
     Worker::start(&rig, &store, "one").end(Signal::TERM);
-    let (_, name) = store.split_once("dbname=").expect("it names a database");
-    let count = |what: &str| {
-        let sql = format!("SELECT count(*) FROM pg_locks WHERE {what}");
-        String::from_utf8(cluster.psql(name, &sql).output().expect("it runs").stdout).expect("a number")
-    };
-    // Whoever reads is answered, and whoever writes is not.
-    let hold = "BEGIN; LOCK TABLE windlass.records IN EXCLUSIVE MODE; SELECT pg_sleep(600)";
-    let mut holder = cluster.psql(name, hold).spawn().expect("it starts");
-    let is_held = "relation = 'windlass.records'::regclass AND mode = 'ExclusiveLock' AND granted";
-    until("the lock", || count(is_held).trim() == "1");
+    let held = cluster.hold_writes(&store);
     let mut command = rig.command(&["--data", "two", "serve", "--listen", "127.0.0.1:0"]);
     let mut worker = command.env("WINDLASS_STORE", &store).spawn().expect("it starts");
-    until("a write that waits", || count("NOT granted").trim() != "0");
+    until("a write that waits", || held.is_waited_for());
     let pid = rustix::process::Pid::from_child(&worker);
     rustix::process::kill_process(pid, Signal::TERM).expect("it is ours");
     assert_eq!(worker.wait().expect("it ends").code(), Some(0));
-    holder.kill().expect("it is ours");
-    holder.wait().expect("it ends");
 }
